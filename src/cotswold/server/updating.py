@@ -56,15 +56,14 @@ from cotswold.server.messages import (
     PulledNewer,
     PullFrozen,
     PullNewer,
-    Ranges,
     Send,
     ToUpdates,
     Update,
     UpdateRefused,
 )
-from cotswold.server.parts import Parts
 from cotswold.server.ranges import are_apart, joined, without
-from cotswold.server.ranks import is_of, name_of
+from cotswold.server.ranks import is_of
+from cotswold.server.sessions import Session, Waiting, may_say, said_of
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram, Staleness
 
@@ -100,42 +99,6 @@ class Asynchronous:
     """What makes gradients of factors for tensors that are no matrices, in numbers."""
 
 
-@dataclass
-class _Session(Generic[Values]):
-    name: str
-    last: int = 0
-    answer: Applied | UpdateRefused | None = None
-    """To the last; None before the first, and while that waits."""
-    samples: Ranges = ()
-    """Applied here, and not settled."""
-    missed: Ranges = ()
-    """Of updates that were refused for ever, and not settled."""
-
-    pulled_for: int = 0
-    """The number of the update that is computed from its newest pull."""
-    bases: dict[int, int] = field(default_factory=dict)
-    """The least versions that it has pulled for that."""
-    checkpoint: int = 0
-    """The newest whose marker is in."""
-    staleness: Histogram = field(default_factory=Histogram)
-    """Of its updates, each shard's by itself."""
-    parts: Parts[Values] = field(default_factory=Parts)
-    """Of the update after the last."""
-
-
-@dataclass(eq=False)
-class _Waiting(Generic[Values]):
-    session: int
-    update: Update
-    rate: float
-    values: list[Values | Factors[Values]]
-    numbers: dict[int, int]
-    """How many are kept meanwhile, by shard."""
-    checkpoint: int
-    """It is in later ones alone."""
-    is_dropped: bool = False
-
-
 _Pushed = tuple[float, Values | Factors[Values]]
 
 
@@ -168,12 +131,12 @@ class Updates(Generic[Values]):
         self._frozen = 0
         self._order = Order(0, (), (), 0, 0)
         self._rates: dict[int, float] = {}
-        self._sessions: dict[int, _Session[Values]] = {}
-        self._ended: dict[int, _Session[Values]] = {}
+        self._sessions: dict[int, Session[Values]] = {}
+        self._ended: dict[int, Session[Values]] = {}
         """With the newest order."""
-        self._gone: dict[int, _Session[Values]] = {}
+        self._gone: dict[int, Session[Values]] = {}
         """That ended since a checkpoint began which is not frozen."""
-        self._queue: list[_Waiting[Values]] = []
+        self._queue: list[Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
         """That wait, by shard."""
         self._is_crowded = False
@@ -244,7 +207,7 @@ class Updates(Generic[Values]):
             return self._marked(session, update)
         return self._admitted(session, update)
 
-    def _admitted(self, session: _Session[Values], update: Update) -> list[Send]:
+    def _admitted(self, session: Session[Values], update: Update) -> list[Send]:
         """The next update of a session, or a part of it, is queued or refused."""
         sends: list[Send] = []
         try:
@@ -270,7 +233,7 @@ class Updates(Generic[Values]):
         return sends
 
     def _whole(
-        self, session: _Session[Values], update: Update
+        self, session: Session[Values], update: Update
     ) -> tuple[Update, list[Values | Factors[Values]]] | None:
         """An update with what was read of its parts, which is nothing where it came whole; None while parts
         are missing. Raises RefusedError."""
@@ -283,11 +246,9 @@ class Updates(Generic[Values]):
             self.taken += 1
         return session.parts.whole()
 
-    def _wait(
-        self, session: _Session[Values], update: Update, values: list[Values | Factors[Values]]
-    ) -> None:
+    def _wait(self, session: Session[Values], update: Update, values: list[Values | Factors[Values]]) -> None:
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
-        waiting = _Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
+        waiting = Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
         session.parts.clear()
         self._queue.append(waiting)
@@ -299,12 +260,12 @@ class Updates(Generic[Values]):
         greatest = self._rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _living(self, sender: str, message: Update | PullNewer) -> _Session[Values] | str:
+    def _living(self, sender: str, message: Update | PullNewer) -> Session[Values] | str:
         """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
         if message.run != self.settings.run:
             return f"run: it is meant for {message.run!r:.60}, and this is {self.settings.run!r}"
         session = self._sessions.get(message.session)
-        if session is None or not _may_say(message, sender, session.name):
+        if session is None or not may_say(message, sender, session.name):
             return f"session: {message.session} is no living session of {sender!r:.60}"
         return session
 
@@ -313,7 +274,7 @@ class Updates(Generic[Values]):
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
-    def _busy(self, update: Update, session: _Session[Values]) -> str | None:
+    def _busy(self, update: Update, session: Session[Values]) -> str | None:
         """Why an update must come again; None where there is room for it.
 
         What is behind a marker gets half of the room, so that it keeps nobody's marker back.
@@ -340,11 +301,11 @@ class Updates(Generic[Values]):
         return None
 
     @property
-    def _ahead(self) -> list[_Waiting[Values]]:
+    def _ahead(self) -> list[Waiting[Values]]:
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
         return [each for each in self._queue if each.checkpoint <= self._frozen]
 
-    def _marked(self, session: _Session[Values], update: Update) -> list[Send]:
+    def _marked(self, session: Session[Values], update: Update) -> list[Send]:
         session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
         return [Send(session.name, session.answer), *self._freeze()]
@@ -355,7 +316,7 @@ class Updates(Generic[Values]):
             update.session, self._server.name, update.number, update.shards, versions, self.waiting
         )
 
-    def _count(self, waiting: _Waiting[Values], sign: int) -> None:
+    def _count(self, waiting: Waiting[Values], sign: int) -> None:
         for number, count in waiting.numbers.items():
             self._bytes[number] += sign * count * self.settings.item_bytes
             assert self._bytes[number] >= 0, f"shard {number} has less than nothing waiting"
@@ -364,7 +325,7 @@ class Updates(Generic[Values]):
 
     def drain(self) -> list[Send]:
         """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
-        ready: list[_Waiting[Values]] = []
+        ready: list[Waiting[Values]] = []
         ahead = dict(self.versions)
         queue = self._ahead
         if self.settings.staleness.policy == "wait":
@@ -377,11 +338,11 @@ class Updates(Generic[Values]):
         self._is_crowded = False
         return self._apply(ready)
 
-    def _ages_others(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> bool:
+    def _ages_others(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> bool:
         """Whether applying it would make what another session computes too stale."""
         return next(self._aged(waiting, versions), None) is not None
 
-    def _aged(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
         """The sessions whose computing it would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
@@ -394,7 +355,7 @@ class Updates(Generic[Values]):
                         yield key
                         break
 
-    def _apply(self, ready: Sequence[_Waiting[Values]]) -> list[Send]:
+    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
         """These, in order, out of the queue."""
         if not ready:
             return []
@@ -419,7 +380,7 @@ class Updates(Generic[Values]):
                     self._products[shard.tensor].scale_to_norm_1(weights)
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -439,7 +400,7 @@ class Updates(Generic[Values]):
         pairs = zip(update.shards, update.versions, strict=True)
         return [max(0, self.versions[number] - version) for number, version in pairs]
 
-    def _answered(self, waiting: _Waiting[Values]) -> list[Send]:
+    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
         update = waiting.update
         session = self._sessions.get(waiting.session) or self._ended[waiting.session]
         if waiting.is_dropped:
@@ -473,7 +434,7 @@ class Updates(Generic[Values]):
         error = session if isinstance(session, str) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
-        if isinstance(session, _Session) and pull.number == session.last + 1:
+        if isinstance(session, Session) and pull.number == session.last + 1:
             if pull.number > session.pulled_for:
                 session.pulled_for, session.bases = pull.number, {}
             for number in pull.shards:  # asked again, it may have had the first answer
@@ -520,14 +481,14 @@ class Updates(Generic[Values]):
                 self.frozen = None
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
-        samples = _said({**self._ended, **self._sessions})
+        samples = said_of({**self._ended, **self._sessions})
         answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting, cut)
         return [*sends, Send(COORDINATOR, answer)]
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
         """These sessions live; what others have waiting is applied, unless it is behind a marker."""
         for number, name in names.items():  # whoever is new owes no marker: it has sent nothing
-            self._sessions.setdefault(number, _Session(name, checkpoint=self._order.checkpoint))
+            self._sessions.setdefault(number, Session(name, checkpoint=self._order.checkpoint))
         self._ended = {
             number: self._sessions.pop(number) for number in list(self._sessions) if number not in names
         }
@@ -563,19 +524,7 @@ class Updates(Generic[Values]):
                 for name in names
             },
             tuple(self.versions[number] for number in self._server.numbers),
-            _said({**self._gone, **self._sessions}),
+            said_of({**self._gone, **self._sessions}),
         )
         self._frozen, self._gone = checkpoint, {}
         return sends
-
-
-def _may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
-    """Whether a replica, or a rank of it, says a message as itself."""
-    if isinstance(message, Update):
-        return sender == name_of(replica, message.part) and bool(message.parts or not message.part)
-    return is_of(sender, replica)
-
-
-def _said(sessions: Mapping[int, _Session[Values]]) -> tuple[tuple[int, Ranges, Ranges], ...]:
-    """What orders are answered with."""
-    return tuple((number, session.samples, session.missed) for number, session in sorted(sessions.items()))
