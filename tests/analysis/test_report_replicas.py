@@ -19,7 +19,7 @@ training = { strategy = "downpour", rule = "adagrad", staleness = 4, stale = "dr
 cluster = { workers = 3, servers = 2 }
 """
 
-PUSHED = {"layers.1": {"gradient": 2_000_000, "factors": 500_000}}
+PUSHED = {"layer 1": {"gradient": 2_000_000, "factors": 500_000}}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
     with EventLog(run.events) as log:
         log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400, pushed=PUSHED)
     after = fates(run)
-    assert after["layers.1"] == "2 MB as gradient, 500 kB as factors"
+    assert after["layer 1"] == "2 MB as gradients, 500 kB as factors"
     assert after["Counted"] == "1 500 (75.00 %)" and after["Left out"] == "400 (20.00 %)"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -126,6 +127,41 @@ def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
             s.push(module, samples=2)
         assert found.status.torn == 0
     assert torch.equal(next(model.parameters()), torch.full((SIZE, SIZE), -1.0))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "deltas"])
+def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
+    rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(make(), rule=rule, servers=2, staleness=0, stale="drop") as found:
+        module = make()
+        with connected(found) as slow, connected(found) as fast:
+            for each in (slow, fast):
+                each.pull(module)
+            set_gradient(module, 1.0)
+            with torch.no_grad():
+                next(module.parameters()).add_(1.0)
+            fast.push(module, samples=3)
+            with caplog.at_level(logging.WARNING, "cotswold"):
+                pushed = slow.push(module, samples=5)
+            assert pushed.dropped and pushed.why == "stale: more than 0 updates came before it"
+            assert (slow.dropped, slow.dropped_samples, fast.dropped) == (1, 5, 0)
+            (said,) = [each.message for each in caplog.records]
+            assert said.startswith("push 1 was dropped (stale: more than 0 updates came before it)")
+            with pytest.raises(PushRefusedError, match=r"so would be this one; pull first"):
+                slow.push(module)
+            slow.pull(module)
+            set_gradient(module, 0.0)
+            assert slow.push(module) == s_pushed(2)
+            until(lambda: found.status, lambda now: now.samples == 3)
+        assert torch.equal(weights(found).abs(), torch.ones(SIZE, SIZE)), "the push of the fast one"
+
+
+def test_a_port_that_is_taken_is_named_with_what_to_do(shared: Served) -> None:
+    with pytest.raises(
+        MachineError, match=rf"port {shared.address.rpartition(':')[2]} of 127.0.0.1 is taken"
+    ):
+        served(make(), listen=shared.address)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,25 @@ def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
         cotswold.train(
             nn.Linear(8, 2), Endless(), tmp_path / "run", loss="cross_entropy", strategy="downpour"
         )
+
+
+def test_a_field_that_nobody_has_is_told_with_those_of_the_cluster(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"training\.replicas is not a key; did you mean workers\?"):
+        learnt(network(), tmp_path / "run", replicas=2)
+    with pytest.raises(RecipeError, match=r"known here are .*batch_size.*\bworkers, processes, servers\b"):
+        learnt(network(), tmp_path / "run", zork=2)
+    with pytest.raises(RecipeError, match=r"training\.n_push is not a key; did you mean push_every\?"):
+        learnt(network(), tmp_path / "run", n_push=2)
+
+
+def test_a_loss_that_grew_far_and_stayed_finite_is_said_after_the_run_in_its_report_and_by_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "cotswold"):
+        run = learnt(network(), tmp_path / "run", learning_rate=1e4, progress=False)
+    assert run.status == "finished"
+    (said,) = [each.message for each in caplog.records if each.message.startswith("warning: the loss ended")]
+    assert "far above the 0." in said and "try a smaller learning rate (training.learning_rate)" in said
+    assert "training.clip" in said and "fewer replicas (cluster.workers)" in said
+    assert cotswold.why(run).sentences[-1] == said
+    assert "Warning: the loss ended at" in run.report(progress=False).read_text()

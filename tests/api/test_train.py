@@ -205,9 +205,7 @@ def test_a_run_is_prolonged_by_more_epochs(desk: Desk, tmp_path: Path) -> None:
     assert run.network is not first, "a network that is older than the newest checkpoint was kept"
 
 
-def test_the_terminal_says_why_an_optimisation_ended_and_how_a_worker_died() -> None:
+def test_the_terminal_says_why_an_optimisation_ended() -> None:
     ended = {"kind": "stack_end", "stack": "layers", "step": 16, "why": "no better validation 10 times"}
     assert describe(ended) == "layers ended after 16 iterations: no better validation 10 times"
     assert describe({"kind": "stack_end", "stack": 0, "step": 16}) is None  # its epochs are over
-    died = {"kind": "cluster_ended", "name": "worker-1", "why": "was killed by SIGKILL"}
-    assert describe(died) == "worker-1 was killed by SIGKILL"

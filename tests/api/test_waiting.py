@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from cotswold.api import doing, waiting
+from cotswold.host.process import is_stopped
 from cotswold.run import Event
+from cotswold.testing.signals import wait_until
 
 
 def replica(
-    number: int, what: str = "computing", *whom: str, seconds: float = 0.1, silent: float = 0.0
+    number: int,
+    what: str = "computing",
+    *whom: str,
+    seconds: float = 0.1,
+    silent: float = 0.0,
+    in_hand: int = 0,
+    pid: int = 0,
 ) -> Event:
     return {
         "name": f"replica-{number}",
         "machine": "other",
-        "pid": 0,
+        "pid": pid,
+        "in_hand": in_hand,
         "doing": what,
         "waits_for": list(whom),
         "for_seconds": seconds,
@@ -66,6 +80,42 @@ def test_who_has_no_samples_is_not_stuck() -> None:
     ]
 
 
+def test_a_stopped_replica_is_not_said_to_wait_for_a_server() -> None:
+    stopped = replica(2, "pushing", "server-0", seconds=9.0, silent=8.0, in_hand=32)
+    waiting_one = replica(1, "pushing", "server-0", seconds=8.0)
+    alone = concluded(stopped, server(0))
+    assert len(alone) == 1 and alone[0].startswith("replica-2 has said nothing for 8.0 s")
+    found = concluded(waiting_one, stopped, server(0, "replica-2", queued=1))
+    assert found[1:] == ["replica-1 and server-0 wait for replica-2"]
+
+
+@pytest.mark.parametrize("silent", [0.0, 6.0])
+def test_at_the_end_of_an_epoch_whoever_has_samples_left_is_waited_for(silent: float) -> None:
+    idle = [replica(each, "idle", "coordinator", seconds=9.0, in_hand=0) for each in (1, 3)]
+    found = concluded(*idle, replica(2, seconds=9.0, silent=silent, in_hand=32), server(0))
+    said = "replica-1 and replica-3 wait for replica-2"
+    assert found[-1] == (said if silent else f"{said} in the end, which computes")
+
+
+def test_where_all_samples_are_pushed_the_silent_server_is_waited_for() -> None:
+    idle = replica(1, "idle", "coordinator", seconds=9.0, in_hand=32)
+    found = concluded(idle, server(0, silent=8.0), server(1))
+    assert found[0].startswith("server-0 has said nothing for") and found[1:] == [
+        "replica-1 waits for server-0"
+    ]
+
+
+def test_a_stopped_process_that_a_replica_has_started_is_named() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(process.pid))
+        now = {"each": [replica(1, seconds=9.0, pid=os.getpid())]}
+        found = waiting.conclusions(now, is_here=True)
+        process.kill()
+    how = f"kill -CONT {process.pid} lets it go on"
+    assert found == [f"replica-1 has started process {process.pid}, which is stopped; {how}"]
+
+
 def test_a_ring_of_waiting_is_named_and_not_walked_for_ever() -> None:
     found = concluded(replica(1, "pushing", "server-0", seconds=9.0), server(0, "replica-1", queued=1))
     assert found == ["replica-1 waits for server-0 in the end, which has not answered yet"]
@@ -92,3 +142,24 @@ def test_every_process_has_a_line() -> None:
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
     assert doing.replica_does(row) == said
+
+
+JUDGING: Event = {
+    "name": "evaluator-1",
+    "machine": "other",
+    "pid": 7,
+    "doing": "judging",
+    "judges": 12000,
+    "for_seconds": 1.5,
+    "silent_seconds": 0.2,
+}
+
+
+def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
+    (said,) = waiting.table({"evaluators": [JUDGING]}, is_here=True)
+    assert said == "evaluator-1 (process 7) judges the parameters of sample 12,000, for 1.5 s"
+    silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
+    (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
+    assert said.startswith("evaluator-1 has said nothing for 8.0 s")
+    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judges")
+    assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"

@@ -10,11 +10,12 @@ from tests.bench.small import SMALLEST
 
 from cotswold.bench.row import OURS
 from cotswold.bench.server import exchanging, replicas
+from cotswold.bench.server.client import Client
 from cotswold.bench.server.crowd import ASKED
 from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.picture import draw_replicas
 from cotswold.bench.server.replicas import Crowd
-from cotswold.bench.server.served import ROADS, Client, Model, Road, Served, forked
+from cotswold.bench.server.served import ROADS, Model, Road, Served, forked
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 

@@ -177,5 +177,6 @@ def test_a_server_that_dies_is_one_sentence_that_names_it(command: Callable[...,
     lines = begun.said.splitlines()
     assert begun.ended() == 1
     assert [line for line in lines if line.startswith("cotswold: ")] == [lines[-1]]
-    assert "server-1" in lines[-1] and "resume the run" in lines[-1]
+    assert "server-1" in lines[-1]
+    assert f"resume the run: cotswold train --run {begun.run} --resume" in lines[-1]
     assert "Traceback" not in "\n".join(lines)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def test_simulate_predicts_a_step_of_one_replica(recipe: Path) -> None:
 
 def test_the_command_dry_runs_replicas(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = cotswold("train", recipe, "--dry-run", "--workers", 5)
+    said = cotswold("train", recipe, "--dry-run", "--json", "--workers", 5)
     assert said.status == 0 and json.loads(said.out)["replicas"] == 5
     assert not (tmp_path / "runs").exists()
 
@@ -53,3 +55,39 @@ def test_help_has_examples(command: str) -> None:
     said = cotswold(command, "--help")
     assert said.status == 0 and f"cotswold {command}" in said.out
     assert command != "train" or "downpour" in said.out
+
+
+def test_a_dry_run_is_told_in_words_and_units_that_fit_eighty_columns(recipe: Path) -> None:
+    said = cotswold("train", recipe, "--dry-run", "--workers", 2, "--set", "cluster.silence=9")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    told = dict(line.split("  ", 1) for line in lines[: lines.index("")])
+    assert max(map(len, lines)) <= 80
+    assert told["replicas"].strip() == "2" and told["checkpoint"].strip() == "300 B"
+    assert re.fullmatch(r" *300 B as gradients; 300 B", told["a step pushes and pulls"])
+    assert re.fullmatch(r" *[\d.]+ (ms|s)", told["time of a step"])
+    assert re.fullmatch(r" *[\d.]+ MB", told["memory of a replica"])
+    table = lines[lines.index("") + 1 :]
+    assert table[0] == "where each block of parameters lies:"
+    assert any(re.match(r" +layer 1 weight +0 +server-[01] +160 B$", line) for line in table), table
+
+
+class Screen(StringIO):
+    """A stream that is taken for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_list_of_recipes_has_columns_that_a_terminal_cuts_and_a_file_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piped = cotswold("recipe", "list").out.splitlines()
+    starts = {
+        line.index(strategy) for line in piped for strategy in ("downpour ", "greedy ") if strategy in line
+    }
+    assert len(starts) == 1 and any(line.endswith("/free-spoken-digits.zip") for line in piped)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("tests.cli.command.StringIO", Screen)
+    shown = cotswold("recipe", "list").out.splitlines()
+    assert len(shown) == len(piped) and max(map(len, shown)) <= 80

@@ -116,3 +116,20 @@ def test_what_has_no_length_is_announced_without_a_number() -> None:
         "pictures": None,
     }
     assert progress.describe(start) == "own: supervised, 7 weights"
+
+
+def test_samples_that_are_refused_are_in_the_line_with_the_reason() -> None:
+    event = {**step(20, steps=1, seconds=1.0), "replicas": 2, "staleness": 1.0, "epoch": 0}
+    assert "refused" not in progress.figures(event)
+    said = progress.figures({**event, "refused": 1200, "refused_why": "not finite, too stale"})
+    assert "staleness 1.0, 1,200 samples refused (not finite, too stale), 10 samples/s" in said
+
+
+def test_a_stage_is_told_again_only_where_something_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = StringIO(), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with progress.stages(stream) as show:
+        for number in (0, 0, 0, 7):
+            now += progress.LINE_SECONDS
+            show("1 client", number)
+    assert stream.getvalue() == "1 client\n1 client 7\n"

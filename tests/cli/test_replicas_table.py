@@ -124,3 +124,15 @@ def test_the_time_left_is_that_of_samples_and_not_of_steps() -> None:
         left = shown._left({**STEP, "at": at})
     assert left == pytest.approx((4800 - 2400) / 100)
     assert (describe(STEP, left) or "").endswith("0:00:24 left")
+
+
+def test_a_terminal_of_eighty_columns_shows_bar_place_and_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Screen()
+    with TrainingDisplay(stream) as display:
+        display(STEP)
+        display(replicas(replica(1)) | {"evaluators": [{"name": "evaluator-1", "doing": "idle"}]})
+    last = stream.getvalue()[stream.getvalue().rindex("training") :]
+    place = last.index("480/4800")
+    assert last.index("evaluator-1 waits for parameters to judge") < place < last.index("loss 0.5")
+    assert "epoch 2 2 replicas" in last and "samples/s" in last

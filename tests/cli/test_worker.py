@@ -98,7 +98,7 @@ def test_the_command_dry_runs_and_stops_at_its_limit(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    dry = cotswold("train", recipe, "--dry-run", "--workers", 2)
+    dry = cotswold("train", recipe, "--dry-run", "--json", "--workers", 2)
     assert dry.status == 0 and json.loads(dry.out)["workers"] == 2
     assert not (tmp_path / "runs").exists()
     limited = cotswold("train", recipe, "--max-hours", "1e-9", "--threads", 1)

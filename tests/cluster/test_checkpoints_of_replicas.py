@@ -70,7 +70,11 @@ def test_a_server_that_is_stopped_is_named_within_the_silence(opened: Opener) ->
         replicas.proceed(0.3)
         os.kill(replicas.servers["server-1"], signal.SIGSTOP)
         began = time.monotonic()
-        with pytest.raises(TroubleError, match=r"server-1 has not answered for 1 s.*resume the run"):
+        pid = replicas.servers["server-1"]
+        said = (
+            rf"server-1 has not answered for 1 s \(server-1 is stopped: process {pid}\), .*; resume the run$"
+        )
+        with pytest.raises(TroubleError, match=said):
             replicas.read()
         assert time.monotonic() - began < 8
 

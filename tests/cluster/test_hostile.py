@@ -197,10 +197,10 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
     with client._lock:
         session = machine._session
         assert session is not None
-        session.number += 1
-        wrong = replace(change(mallory.update), session=machine.session, number=session.number)
+        session.updates.number += 1
+        wrong = replace(change(mallory.update), session=machine.session, number=session.updates.number)
         heard: list[m.UpdateRefused] = []
-        session.pushing = {mallory.server: wrong}
+        session.updates.waiting = {mallory.server: wrong}
         kept = machine._refused
 
         def hear(own: Any, server: str, refusal: m.UpdateRefused) -> None:
@@ -209,11 +209,11 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
 
         machine._refused = hear  # type: ignore[method-assign,assignment]  # to look on
         for server, _ in mallory.admitted.servers[1:]:  # numbers are dense on each server
-            session.pushing[server] = replace(
+            session.updates.waiting[server] = replace(
                 wrong, kind="gradient", shards=(), versions=(), buffers=(), examples=()
             )
-        client._tell([m.Send(to, each) for to, each in session.pushing.items()])
-        assert client._lock.wait_for(lambda: not session.pushing, SECONDS)
+        client._tell([m.Send(to, each) for to, each in session.updates.waiting.items()])
+        assert client._lock.wait_for(lambda: not session.updates.waiting, SECONDS)
         machine._refused = kept  # type: ignore[method-assign]  # as it was
     assert len({each.reason for each in heard}) == 1 and not heard[0].again  # a resend hears the same
     return heard[0].reason
@@ -252,7 +252,7 @@ def test_an_update_that_comes_twice_counts_once_and_is_answered_again(
     client.push(ones, 1)
     machine = client._machine
     assert machine is not None and machine._session is not None
-    number, session = machine._session.number, machine.session
+    number, session = machine._session.updates.number, machine.session
     again = replace(mallory.update, session=session, number=number, buffers=tuple(map(_ones, mallory.shards)))
     with client._lock:
         client._tell([m.Send(mallory.server, again)] * 3)

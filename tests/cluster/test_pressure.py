@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotswold.bench.server.served import RUN, Client, Model, Served
+from cotswold.bench.server.client import Client
+from cotswold.bench.server.served import RUN, Model, Served
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import Letter
 from cotswold.host import ForkServer

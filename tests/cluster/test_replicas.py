@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
+
+WELL = "ended with exit code 0"
 
 
 def by_sgd(epochs: int, rate: float) -> torch.Tensor:
@@ -161,6 +165,21 @@ def test_a_gradient_that_is_not_finite_costs_its_own_push_alone(
         total = opened_replicas.ledger.total
         assert (total.counted, total.refused) == (2 * PATTERNS - 2 * BATCH, 2 * BATCH)
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.5
+
+
+def test_a_replica_whose_step_hangs_is_started_again_and_its_samples_are_handed_to_others(
+    opened: Opener, tmp_path: Path
+) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    hanging = {"marker": str(tmp_path / "hung"), "seconds": 0.002}
+    with opened(
+        arguments=hanging, events=events, work="hanging", epochs=4, fraction=1.0, silent=2.0
+    ) as replicas:
+        finish(replicas, 60.0)
+        check_account(replicas)
+        assert replicas.ledger.total.lost > 0, "it had samples in hand"
+    (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["why"] != WELL]
+    assert re.search(r"replica-\d hangs: nothing of it has done anything for [67]", why), why
 
 
 def test_what_cannot_be_is_refused(opened: Opener) -> None:

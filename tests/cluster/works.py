@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -143,6 +144,35 @@ def spoilt(*, patterns: int = 1000, size: int = 20) -> Spoilt:
     return Spoilt(patterns, size, torch.float32, 0.0)
 
 
+def is_first(marker: str) -> bool:
+    """Whether no process has asked with this marker, a file, before."""
+    try:
+        Path(marker).open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+class Hanging(Regression):
+    """Hangs once in a step that is not its first, in one process of all."""
+
+    marker = ""
+    steps = 0
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        self.steps += 1
+        if self.steps > 3 and is_first(self.marker):
+            threading.Event().wait(60.0)
+        return super().compute(samples, gradient)
+
+
+def hanging(*, marker: str, patterns: int = 1000, size: int = 20, seconds: float = 0.0) -> Hanging:
+    """What replicas learn, but for one step."""
+    found = Hanging(patterns, size, torch.float32, seconds)
+    found.marker = marker
+    return found
+
+
 class Hungry(Regression):
     """Wants more memory than there is."""
 
@@ -195,14 +225,17 @@ def regression(
 class Evaluation:
     """Judges parameters by their sum."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, marker: str) -> None:
+        self._seconds, self._marker, self._judged = seconds, marker, 0
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
+        self._judged += 1
+        if self._judged > 1 and self._marker and is_first(self._marker):
+            threading.Event().wait(60.0)
         time.sleep(self._seconds)
         return {"loss": float(parameters.double().sum())}
 
 
-def evaluation(*, seconds: float = 0.0) -> Evaluation:
-    """What an evaluator computes."""
-    return Evaluation(seconds)
+def evaluation(*, seconds: float = 0.0, marker: str = "") -> Evaluation:
+    """What an evaluator computes; with a marker one hangs in its second judgement."""
+    return Evaluation(seconds, marker)

@@ -289,6 +289,6 @@ def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
 def test_nothing_is_written_where_a_number_is_not_finite(tmp_path: Path) -> None:
     broken = X.copy()
     broken[123, 1] = np.nan
-    with pytest.raises(SourceError, match=r"x\[123\]: feature 1 is nan"):
+    with pytest.raises(SourceError, match=r"/\w+\.npz:x\[123\]: feature 1 is nan"):
         prepare(open_vectors(vectors(tmp_path, broken)), tmp_path / "s", VectorPreparation(4), jobs=1)
     assert not (tmp_path / "s").exists()

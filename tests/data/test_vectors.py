@@ -155,7 +155,10 @@ OBJECTS = np.array([{"a": 1}, None], object)
         (saved(x=X, y=Y, labels=Y), "has 2 arrays that may be its labels"),
         (saved(a=X, b=X), "2 arrays that may be vectors"),
         (saved(y=Y), "no array of vectors"),
-        (saved(x_train=X, x_test=X[:, :2], y_train=Y, y_test=Y), "x_test has 2 features and x_train 3"),
+        (
+            saved(x_train=X, x_test=X[:, :2], y_train=Y, y_test=Y),
+            r"a\.npz:x_test has 2 features and .*a\.npz:x_train 3",
+        ),
         (saved(x_train=X, x_test=X, y_train=Y, y_test=Y.astype(str)), "labels are of different kinds"),
     ],
 )

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from cotswold.checkpoint import Checkpoints
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("## Parameter servers for your own loop\n")[2]
 LINES_MOST = 30
+CODE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), flags=re.DOTALL)
 
 
 def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
@@ -74,11 +76,41 @@ def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Pa
 @pytest.mark.slow
 def test_the_code_of_the_page_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), flags=re.DOTALL)
+    code, _ = CODE
     names: dict[str, object] = {}
     exec(compile(code, "serve.md", "exec"), names)
     assert isinstance(names["model"], torch.nn.Linear)
     assert (tmp_path / "served" / "checkpoints").is_dir()
+
+
+class ElsewhereError(Exception):
+    """What stands for a wait."""
+
+
+@pytest.mark.slow
+def test_the_loop_of_the_page_outlives_its_servers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(CODE[1], "serve.md", "exec"), names)
+    first = cotswold.serve(torch.nn.Linear(4, 1), rate=0.01)
+    ended: list[bool] = []
+
+    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for number in range(3):
+            if number == 2:
+                first.close()
+                ended.append(True)
+            yield torch.ones(8, 4), torch.zeros(8, 1)
+
+    def wait(seconds: float) -> None:
+        raise ElsewhereError
+
+    monkeypatch.setattr("time.sleep", wait)
+    with pytest.raises(ElsewhereError):
+        names["learn"](first.address, first.token, torch.nn.Linear(4, 1), batches())
+    assert ended and first.status.pushes == 2
+    assert "have ended" in capsys.readouterr().out
 
 
 def test_the_name_of_the_issue_is_that_of_the_package() -> None:

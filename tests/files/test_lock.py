@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -87,6 +88,24 @@ def test_a_fork_of_the_holder_that_lives_longer_holds_nothing(tmp_path: Path) ->
             assert "is in use" in refusal(tmp_path)
     finally:
         server.close()
+
+
+def test_whoever_asks_who_holds_a_lock_makes_nobodys_attempt_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").touch()
+    asking = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)  # as `holder_of` has it for a moment
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        fcntl.flock(asking, fcntl.LOCK_UN)
+
+    monkeypatch.setattr("cotswold.files.lock.time.sleep", sleep)
+    with DirectoryLock(tmp_path):
+        assert len(waited) == 1 and holder_of(tmp_path) is not None
+    os.close(asking)
 
 
 def test_who_holds_a_lock_can_be_asked_without_taking_it(tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import process
-from cotswold.host.process import identity, is_stopped, kill, usage_of
+from cotswold.host.process import (
+    identity,
+    is_stopped,
+    kill,
+    seen_of_descendants,
+    seen_of_others,
+    usage_of,
+)
+from cotswold.host.standstill import Seen
+from cotswold.testing.signals import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 PRINT = (
@@ -62,6 +71,52 @@ def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_no
         process.stdout.readline()
         assert usage().core_seconds - rested.core_seconds > 0.03
         process.communicate(b"\n")
+
+
+def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time() -> None:
+    computing = "print(sum(range(5_000_000)), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert seen_of_descendants()[process.pid].core_seconds > 0.03
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: seen_of_descendants()[process.pid].state == "T")
+        process.send_signal(signal.SIGCONT)
+        process.communicate(b"\n")
+    assert process.pid not in seen_of_descendants()
+
+
+def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_asking_one_does() -> None:
+    asked, done, over = threading.Event(), threading.Event(), threading.Event()
+
+    def compute() -> None:
+        asked.wait()
+        sum(range(5_000_000))
+        done.set()
+        over.wait()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    number = thread.native_id or 0
+
+    def seen() -> Seen:
+        found = seen_of_others(number)
+        assert found is not None
+        return found
+
+    wait_until(lambda: seen().state == "S")
+    before = seen().core_seconds
+    sum(range(5_000_000))
+    own = seen().core_seconds
+    asked.set()
+    assert done.wait(60)
+    after = seen().core_seconds
+    over.set()
+    thread.join()
+    assert own - before < 0.02 and after - own > 0.03
+    assert seen_of_others(0) is None, "there is no such thread"
 
 
 def on_memory(folder: Path) -> bool:

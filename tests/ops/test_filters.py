@@ -46,3 +46,19 @@ def test_every_dtype_gets_the_same_filters_rounded() -> None:
 def test_norms_of_bfloat16_filters_are_summed_in_float32() -> None:
     filters = torch.ones(1, 1, 40, 40, 2, dtype=torch.bfloat16)  # bfloat16 alone would stop counting at 256
     assert torch.equal(ops.filter_norms(filters), torch.full((1, 1, 2), 40.0))
+
+
+def test_filters_and_rows_are_divided_by_their_norms_but_for_those_that_have_none() -> None:
+    filters = 3 * ops.random_filters(PLAIN, 7, 1)
+    wanted = filters / ops.filter_norms(filters)[:, :, None, None]
+    filters[0, 0, :, :, 0] = wanted[0, 0, :, :, 0] = 0
+    ops.scale_to_norm_1(filters)
+    torch.testing.assert_close(filters, wanted)
+    for shape in ((4, 6), (4, 2, 3, 1)):
+        rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        rows[1], rows[2] = 0, float("inf")
+        before = rows.clone()
+        ops.scale_to_norm_1(rows)
+        assert torch.equal(rows[1:3], before[1:3])
+        for row in (0, 3):
+            torch.testing.assert_close(rows[row], before[row] / before[row].norm())

@@ -6,6 +6,7 @@ import pytest
 
 from cotswold.errors import RecipeError
 from cotswold.recipe import Recipe, parse
+from cotswold.recipe.schema import DownpourTraining
 
 TEXT = """
 name = "mine"
@@ -75,8 +76,11 @@ def test_stacks_that_are_overridden_whole_keep_their_own() -> None:
 
 def test_another_strategy_takes_whole_epochs_however_they_are_written() -> None:
     text = TEXT[: TEXT.index("[[")].replace('"pictures"', '"rows.npz"\ntype = "vectors"\nlabels = "file"')
-    layers = '[[network.layers]]\ntype = "linear"\nfeatures = 3\n[training]\nstrategy = "supervised"\nepochs = '
+    layers = (
+        "[[network.layers]]\ntype = 'linear'\nfeatures = 3\n[training]\nstrategy = 'supervised'\nepochs = "
+    )
     training = parse(f"{text}{layers}10.0\n", overrides=["training.strategy=downpour"]).training
+    assert isinstance(training, DownpourTraining)
     assert training.epochs == 10 and isinstance(training.epochs, int)
     with pytest.raises(RecipeError, match=r"epochs must be a whole number > 0, not 2\.5"):
         parse(f"{text}{layers}2.5\n", overrides=["training.strategy=downpour"])

@@ -338,6 +338,9 @@ training = { strategy = "supervised" }
             "network.layers.0.channels belongs to types local and convolution; take it out for linear",
         ),
         (TEXT, "training.strategy=gready", "training.strategy is 'gready'; did you mean greedy?"),
+        (LABELLED, "training.replicas=2", "training.replicas is not a key; did you mean cluster.workers?"),
+        (LABELLED, "cluster.replicas=2", "cluster.replicas is not a key; did you mean workers?"),
+        (LABELLED, "training.lr=0.1", "training.lr is not a key; did you mean learning_rate?"),
     ],
 )
 def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(

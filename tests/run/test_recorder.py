@@ -149,3 +149,44 @@ def test_limits_and_rent_go_by_the_time_of_the_run_from_its_command_on(tmp_path:
         recorder.end("limited", Price(rent_dollars_per_hour=3600))
     (end,) = events(tmp_path, "end")
     assert end["training_seconds"] == 30 and end["dollars"] == 80
+
+
+def ended(folder: Path, clock: Clock, *losses: float, status: str = "finished") -> Event:
+    with EventLog(folder / "events.jsonl") as log:
+        recorder = recorder_in(folder, log, clock)
+        recorder.start()
+        recorder.event("stack", stack="layers")
+        for loss in losses:
+            recorder.add(Metrics(loss, 10), 1, "a step")
+        recorder.end(status, Price())
+    return events(folder, "end")[-1]
+
+
+def test_a_loss_that_ends_far_above_where_it_began_is_a_warning_with_the_remedy(
+    tmp_path: Path, clock: Clock
+) -> None:
+    end = ended(tmp_path, clock, 2.3, 40.0, *[3.2e6] * 20)
+    said = "the loss ended at 3.2e+06, far above the 2.3 at which it began; try a smaller learning rate"
+    assert end["warning"] == said
+    assert "warning" not in ended(tmp_path, clock, 2.3, *[3.2e6] * 20, status="failed")
+
+
+@pytest.mark.parametrize(
+    "losses", [(2.3, 40.0, 2.0, 1.9, 1.8), (2.3, *[1.0] * 20, 900.0), (0.0, 5.0), (-1.0, 5.0), ()]
+)
+def test_a_loss_that_does_not_is_none(losses: tuple[float, ...], tmp_path: Path, clock: Clock) -> None:
+    assert "warning" not in ended(tmp_path, clock, *losses)
+
+
+def test_a_run_that_goes_on_knows_at_which_loss_it_began(tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.start()
+        recorder.event("stack", stack="layers")
+        recorder.add(Metrics(2.0, 10), 1, "a step")
+        recorder.save(1, values(1), {}, "step 1")
+        again = recorder_in(tmp_path, log, clock)
+        again.resume(lambda checkpoint: None)
+        again.add(Metrics(500.0, 10), 1, "a step")
+        again.end("finished", Price())
+    assert "far above the 2 at which it began" in str(events(tmp_path, "end")[-1]["warning"])

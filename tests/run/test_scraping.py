@@ -23,6 +23,7 @@ REPLICAS = {
     "samples": {"counted": 5, "torn": 1},
     "each": [ROW],
     "servers": [{"name": "server-0", "updates": 7, "waiting": 8, "refused": [["stale", 3]]}],
+    "evaluators": [{"name": "evaluator-1", "doing": "judging", "judges": 480, "for_seconds": 1.5}],
 }
 
 
@@ -40,7 +41,7 @@ def read(url: str) -> tuple[str, str]:
 
 
 def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
-    scraped.write({"kind": "step", "loss": 0.25, "pushed": {"layers.1": {"factors": 12}}} | STEP)
+    scraped.write({"kind": "step", "loss": 0.25, "pushed": {"layer 1": {"factors": 12}}} | STEP)
     scraped.write(REPLICAS)
     for _ in range(3):
         scraped.write({"kind": "checkpoint"})
@@ -63,9 +64,13 @@ def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
         assert found[f"cotswold_{name}"]["values"] == {(): value}
     assert found["cotswold_flops_per_second"]["values"] == {(): 5e8}
     pushed = found["cotswold_pushed_bytes_total"]["values"]
-    assert pushed == {(("layer", "layers.1"), ("kind", "factors")): 12}
+    assert pushed == {(("layer", "layer 1"), ("kind", "factors")): 12}
     refused = found["cotswold_server_refused_updates_total"]["values"]
     assert refused == {(("server", "server-0"), ("reason", "stale")): 3}
+    doing = found["cotswold_evaluator_state"]["values"]
+    assert doing[("evaluator", "evaluator-1"), ("state", "judging")] == 1 and sum(doing.values()) == 1
+    assert found["cotswold_evaluator_samples"]["values"] == {(("evaluator", "evaluator-1"),): 480}
+    assert found["cotswold_evaluator_state_seconds"]["values"] == {(("evaluator", "evaluator-1"),): 1.5}
 
 
 def test_before_any_event_there_is_a_sound_answer(scraped: Scraped) -> None:

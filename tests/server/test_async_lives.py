@@ -50,6 +50,9 @@ WORLDS = {
     "checkpoints in accumulations": replace(CHAOS, checkpoints=1.0, pace=Pace(2, n_fetch=3, n_push=2)),
     "checkpoints in little room": replace(CHAOS, checkpoints=1.0, room_bytes=40, drain_seconds=0.5),
     "checkpoints while waiting": replace(CHAOS, checkpoints=1.0, staleness=Staleness("wait", 1)),
+    "checkpoints while waiting in little room": replace(
+        CHAOS, checkpoints=1.0, staleness=Staleness("wait", 0), room_bytes=40
+    ),
     "checkpoints while dropping": replace(CHAOS, checkpoints=1.0, nan=0.1, staleness=Staleness("drop", 1)),
 }
 

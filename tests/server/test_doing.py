@@ -15,14 +15,15 @@ from cotswold.server.messages import (
     Shard,
     Update,
 )
-from cotswold.server.replica import Pace, Part, Replica
+from cotswold.server.numbering import Part
+from cotswold.server.replica import Pace, Replica
 
 SHARDS = (Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1))
 PARTS = {name: Part("gradient", (number,), (), ((0.0,) * 4,)) for number, name in enumerate("ab")}
 
 
-def admitted() -> Replica:
-    replica = Replica(Join("one", 0, "there", 100, 8), Pace(10))
+def admitted(pace: Pace | None = None) -> Replica:
+    replica = Replica(Join("one", 0, "there", 100, 8), pace or Pace(10))
     replica.tick(0.0)
     replica.receive(
         COORDINATOR, Admitted("one", 0, 1, "run", SHARDS, (("a", "A"), ("b", "B")), 0.1, 1.0, "{}"), 0.0
@@ -59,7 +60,7 @@ def pulls(replica: Replica) -> list[Send]:
 
 def pushes(replica: Replica) -> list[Send]:
     assert replica._session is not None
-    return [Send(server, update) for server, update in replica._session.pushing.items()]
+    return [Send(server, update) for server, update in replica._session.updates.waiting.items()]
 
 
 def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
@@ -83,3 +84,24 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     assert doing(replica) == ("pushing", ("a",))
     replica.receive(COORDINATOR, Dismiss(1), 0.0)
     assert doing(replica) == ("gone", ())
+
+
+def test_a_marker_does_not_say_that_nothing_is_computed_but_an_empty_update_behind_it_does() -> None:
+    replica = admitted()
+    answer(replica, pulls(replica))
+    marker = replica.receive(COORDINATOR, Directions(1, (), 1, 0.1, 1), 0.0)
+    assert [each.message.checkpoint for each in marker if isinstance(each.message, Update)] == [1, 1]
+    answer(replica, marker)
+    rest = [each.message for each in replica.tick(5.0) if isinstance(each.message, Update)]
+    assert [(each.number, each.checkpoint, each.shards) for each in rest] == [(2, 1, ())] * 2
+
+
+def test_a_pull_beside_a_marker_names_the_update_that_is_computed_from_it() -> None:
+    replica = admitted(Pace(10, n_push=2))
+    answer(replica, pulls(replica))
+    replica.receive(COORDINATOR, Directions(1, ((1, 0, 40),), 1, 0.1, 0), 0.0)
+    assert replica.task() is not None
+    replica.receive(COORDINATOR, Directions(1, (), 1, 0.1, 1), 0.0)
+    assert {each.message.number for each in pushes(replica) if isinstance(each.message, Update)} == {1}
+    sends = replica.stepped(None, 0.0)  # the marker is not answered
+    assert {each.message.number for each in sends if isinstance(each.message, PullNewer)} == {1}

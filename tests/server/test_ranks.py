@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.server.test_updating import GRADIENT, Talk, marker
+from tests.server.talk import GRADIENT, Talk, marker
 
 from cotswold.server.messages import (
     Applied,

@@ -8,96 +8,19 @@ from dataclasses import replace
 from math import inf, nan
 
 import pytest
+from tests.server.talk import DELTA, GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.messages import (
-    COORDINATOR,
     Applied,
-    FrozenPart,
-    Message,
-    Order,
     Ordered,
     PulledNewer,
-    PullFrozen,
     PullNewer,
-    Shard,
-    ToUpdates,
     Update,
     UpdateRefused,
-    Write,
 )
-from cotswold.server.shard import Server
 from cotswold.server.staleness import Policy, Staleness
-from cotswold.server.updating import Asynchronous, Room, Updates
-from cotswold.simulate.lists import Lists, ListUpdates
-
-SHARDS = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1), Shard(2, "a", 8, 10, "bias", 0)]
-GRADIENT = Update("run", 1, 1, "gradient", (0, 2), (0, 0), 1, 1.0, ((0, 5),), 0, (), ((1.0,) * 4, (2.0,) * 2))
-DELTA = replace(GRADIENT, kind="delta")
-
-
-class Talk:
-    """The coordinator's and two replicas' side."""
-
-    def __init__(
-        self,
-        rule: Rule | None = None,
-        *,
-        room: Room | None = None,
-        policy: Policy = "none",
-        bound: int = 0,
-        unit_norm: frozenset[str] = frozenset(),
-    ) -> None:
-        self.server = Server("a", SHARDS, Lists())
-        settings = Asynchronous(
-            *("run", "weights", rule or Sgd(), {"w": 2, "bias": 1}, 8),
-            room=room or Room(1000, 1000),
-            staleness=Staleness(policy, bound),
-            unit_norm=unit_norm,
-        )
-        self.updates = Updates(self.server, settings, Lists(), ListUpdates())
-        self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))
-        self.order = Order(1, ((1, "one"), (2, "two")), ((1, 0.5), (2, 0.25)), 0, 0)
-        self.say(self.order)
-
-    def say(self, message: ToUpdates, sender: str = COORDINATOR) -> list[Message]:
-        return [send.message for send in self.updates.receive(sender, message)]
-
-    def push(self, update: Update) -> list[Message]:
-        return self.say(update, ("", "one", "two")[update.session])
-
-    def drain(self) -> list[Message]:
-        return [send.message for send in self.updates.drain()]
-
-    def applied(self, update: Update) -> Applied:
-        assert self.push(update) == []
-        (answer,) = self.drain()
-        assert isinstance(answer, Applied)
-        return answer
-
-    def refused(self, update: Update) -> UpdateRefused:
-        (answer,) = self.push(update)
-        assert isinstance(answer, UpdateRefused)
-        return answer
-
-    def give(self, **changed: object) -> list[Message]:
-        self.order = replace(self.order, number=self.order.number + 1, **changed)  # type: ignore[arg-type]  # fields of Order
-        return self.say(self.order)
-
-    def pull(self, session: int, number: int = 1, versions: tuple[int, int] = (-1, -1)) -> PulledNewer:
-        (answer,) = self.say(
-            PullNewer("run", session, number, (0, 2), versions), ("anybody", "one", "two")[session]
-        )
-        assert isinstance(answer, PulledNewer)
-        return answer
-
-    @property
-    def is_frozen(self) -> bool:
-        return self.updates.frozen is not None
-
-    @property
-    def weights(self) -> list[float]:
-        return [each for part in self.server.vectors["weights"] for each in part]
+from cotswold.server.updating import Room
 
 
 def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:
@@ -386,90 +309,6 @@ def test_what_waits_for_another_does_not_wait_for_ever(how: str) -> None:
     else:
         assert len(talk.push(replace(GRADIENT, session=2))) == 1
     assert len(talk.drain()) == 1
-
-
-# --- markers ---
-
-
-def marker(session: int, number: int) -> Update:
-    return Update("run", session, number, "gradient", (), (), 1, 1.0, (), 1, (), ())
-
-
-def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> None:
-    talk = Talk(Momentum(0.5))
-    talk.give(checkpoint=1)
-    talk.applied(GRADIENT)
-    assert list(talk.updates.waits_for) == ["one", "two"]
-    talk.push(marker(1, 2))
-    assert list(talk.updates.waits_for) == ["two"]
-    after = replace(GRADIENT, number=3, samples=((5, 6),), checkpoint=1)
-    assert talk.push(after) == [] and talk.drain() == [], "it waits until the shards are frozen"
-    talk.push(replace(GRADIENT, session=2, samples=((7, 9),)))  # waits in the queue
-    assert not talk.is_frozen
-    assert len(talk.push(marker(2, 2))) == 2  # the marker's answer, and that of what waited
-    frozen = talk.updates.frozen
-    assert frozen is not None and frozen.versions == (2, 2)
-    assert len(talk.drain()) == 1 and talk.updates.versions == {0: 3, 2: 3}
-    assert frozen.samples == ((1, ((0, 5),), ()), (2, ((7, 9),), ()))
-    assert frozen.vectors["velocity"][0] == [-0.75] * 4 and frozen.vectors["weights"][0] == [-1.25] * 4
-    samples = ((1, ((0, 6),), ()), (2, ((7, 9),), ()))
-    assert talk.give() == [Ordered(3, "a", samples, 1, 0, frozen.samples)]
-    part = talk.say(PullFrozen(1, "velocity", (2,)))
-    assert part == [FrozenPart("a", 1, "velocity", (2,), (2,), (tuple(frozen.vectors["velocity"][1]),))]
-    assert talk.say(PullFrozen(1, "velocity", (2,)), "one") == [], "it is the coordinator's alone"
-    assert talk.give(taken=1) == [Ordered(4, "a", samples, 1, 0)]
-    (gone,) = talk.say(PullFrozen(1, "weights", (0,)))
-    assert isinstance(gone, FrozenPart) and gone.error == "checkpoint 1 is not kept"
-
-
-@pytest.mark.parametrize("joins", [False, True])
-def test_markers_of_the_dead_and_of_the_new_are_not_waited_for(joins: bool) -> None:
-    talk = Talk()
-    talk.give(checkpoint=1)
-    talk.push(marker(1, 1))
-    assert not talk.is_frozen
-    talk.give(sessions=((1, "one"), (3, "three")) if joins else ((1, "one"),))
-    assert talk.is_frozen
-
-
-def test_what_waits_behind_a_marker_of_one_who_dies_is_in_no_shard() -> None:
-    talk = Talk()
-    talk.give(checkpoint=1)
-    talk.push(marker(1, 1))
-    talk.push(replace(GRADIENT, number=2, checkpoint=1))
-    assert talk.updates.queued == 1
-    assert talk.give(sessions=((2, "two"),)) == [Ordered(3, "a", ((1, (), ()), (2, (), ())), 0, 0)]
-    assert (talk.updates.queued, talk.updates.waiting, talk.weights) == (0, 0, [0.0] * 6)
-
-
-def test_whoever_dies_while_a_checkpoint_is_under_way_is_in_it_with_what_it_had_before() -> None:
-    talk = Talk()
-    talk.give(checkpoint=1)
-    talk.applied(GRADIENT)
-    talk.give(sessions=((2, "two"),))
-    talk.give()
-    talk.push(marker(2, 1))
-    frozen = talk.updates.frozen
-    assert frozen is not None and frozen.samples == ((1, ((0, 5),), ()), (2, (), ()))
-
-
-def test_what_is_behind_a_marker_leaves_room_for_what_is_before() -> None:
-    talk = Talk(room=Room(1000, 100))
-    talk.give(checkpoint=1)
-    talk.push(marker(1, 1))
-    assert talk.push(replace(GRADIENT, number=2, checkpoint=1)) == []
-    assert talk.push(replace(GRADIENT, session=2)) == []
-    talk = Talk(room=Room(1000, 90))
-    talk.give(checkpoint=1)
-    talk.push(marker(1, 1))
-    assert talk.refused(replace(GRADIENT, number=2, checkpoint=1)).again
-    assert talk.push(replace(GRADIENT, session=2)) == []
-
-
-def test_a_checkpoint_without_sessions_is_frozen_at_once() -> None:
-    talk = Talk()
-    talk.give(checkpoint=1, sessions=())
-    assert talk.is_frozen
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("scale", 0), ("drop", -1), ("sometimes", 1)])

@@ -12,7 +12,7 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatching import Dispatch, Dispatcher
-from cotswold.server.replica import Part
+from cotswold.server.numbering import Part
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates
@@ -211,15 +211,32 @@ def test_markers_go_between_pushes_and_cut_all_servers_at_the_same_place() -> No
     for visitor in visitors:
         world.pull(visitor)
     world.push(visitors[0])
+    numbers: list[int] = []
     world.dispatcher.begin_checkpoint()
     while world.dispatcher.is_freezing:
         assert world.now < 100, "markers come"
         world.step()
         for visitor in visitors:
             if visitor.outcome is not None:
+                numbers.append(visitor.outcome.number)
                 visitor.outcome = None
                 world.push(visitor)
+    assert numbers == list(range(1, len(numbers) + 1)), "markers are no pushes"
+    world.until(lambda: visitors[0].outcome is not None)
+    assert visitors[0].outcome is not None and visitors[0].outcome.number == len(numbers) + 1
     frozen = [each.frozen for each in world.updates.values()]
     assert all(each is not None for each in frozen)
     cut = [each.vectors["x"][0][0] for each in frozen if each is not None]
     assert cut[0] == cut[1] <= 0
+
+
+def test_pushes_are_numbered_on_in_the_next_session() -> None:
+    world = World(4)
+    visitor = world.here("client")
+    world.pull(visitor)
+    for number in (1, 2):
+        world.push(visitor)
+        world.until(lambda: visitor.outcome is not None)
+        assert visitor.outcome is not None and visitor.outcome.number == number
+        world.send("client", visitor.receive(m.COORDINATOR, m.Rejoin(visitor.session), world.now))
+        world.until(lambda: visitor.state is State.HERE)

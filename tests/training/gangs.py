@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.layout import shards_of
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
+from cotswold.cluster.roles.vectors import HostVectors
 from cotswold.cluster.work import PortionSum
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
@@ -99,7 +100,7 @@ def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> Non
     one = _OneProcess(whole, rotten)
     shards = shards_of(whole.layout, 8, 128, ["a", "b"])
     layout = tuple((slot.name, slot.rows, slot.columns) for slot in whole.layout)
-    expected = Accumulation(one, whole.parameters.numpy(), layout, own, 20)
+    expected = Accumulation(one, layout, own, 20, HostVectors())
     work = RankWork(rank, _DECAY)
     found = RankAccumulation(work, own, 20)
     expected.lay(shards)

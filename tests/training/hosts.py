@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from tests.cluster.works import Regression
+from tests.cluster.works import Regression, is_first
 from torch import Tensor
 
 from cotswold.cluster.work import PortionSum
@@ -20,23 +21,32 @@ from cotswold.training.host_work import HostWork, on_host
 
 
 class Shareable(Regression):
-    """A regression whose parameters may lie anywhere; one sample may be bad."""
+    """A regression whose parameters may lie anywhere; one sample may be bad, or once, by a marker, stop who
+    computes it."""
 
-    def __init__(self, patterns: int = 1000, size: int = 48, seconds: float = 0.0, bad: str = "") -> None:
+    def __init__(
+        self, patterns: int = 1000, size: int = 48, seconds: float = 0.0, bad: str = "", marker: str = ""
+    ) -> None:
         super().__init__(patterns, size, torch.float32, seconds)
-        self._bad = bad
+        self._bad, self._marker, self._steps = bad, marker, 0
 
     def lie_in(self, vector: Tensor) -> None:
         vector.copy_(self._parameters)
         self._parameters = vector
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        self._steps += 1
+        if self._marker and self._steps > 3 and is_first(self._marker):
+            if self._bad == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            else:
+                threading.Event().wait(60.0)
         if 7 in samples and self._bad == "nan":
             gradient[0] += float("nan")
             return super().compute(samples, gradient)
         if 7 in samples and self._bad == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if 7 in samples and self._bad:
+        if 7 in samples and self._bad == "error":
             raise UserError("sample 7 cannot be read")
         return super().compute(samples, gradient)
 
@@ -56,9 +66,11 @@ def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100)
 
 
 @contextmanager
-def regression(*, patterns: int, size: int, processes: int, seconds: float = 0.0) -> Iterator[HostWork]:
+def regression(
+    *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
+) -> Iterator[HostWork]:
     """What ``"tests.training.hosts:regression"`` names: a replica's work."""
-    with on_host(Shareable(patterns, size, seconds), processes, 10, 10 * processes) as host:
+    with on_host(Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
         yield host
 
 

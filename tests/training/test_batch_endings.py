@@ -84,7 +84,8 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     job = training.open_job(blobs, place, stores=stores)
     monkeypatch.setattr(DenseWork, "add", failing)
     monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
-    with pytest.raises(MachineError, match=r"resume the run \(nothing was saved yet; it begins anew\)$"):
+    how = rf"resume the run: cotswold train --run {place} --resume \(nothing was saved yet; it begins anew\)$"
+    with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
     (failed,) = events(place, "end")
     assert str(failed["why"]).endswith("it begins anew)")

@@ -55,8 +55,26 @@ def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, 
     assert not any(map(runs, killed))
 
 
-def with_grid(folder: Path, grid: str, in_flight: int = 1, **training: object) -> StoreJob:
-    recipe = recipe_of(folder, "workers = 1", **training)
+def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop(event: Mapping[str, object]) -> None:
+        if not stopped and event["kind"] == "cluster_epoch" and (there := started()):
+            stopped.append(there[0])
+            os.kill(there[0], signal.SIGSTOP)
+
+    job = with_grid(tmp_path, "1x2", cluster="workers = 1, silence = 2", epochs=30)
+    assert job.train(stop, Stop())
+    accounted(job.run, 30)
+    (why,) = [str(each["why"]) for each in events(job.run, "cluster_ended") if "SIGSTOP" in str(each["why"])]
+    assert f"rank 1 of replica-1 (process {stopped[0]}) has been stopped for" in why
+    assert not runs(stopped[0])
+
+
+def with_grid(
+    folder: Path, grid: str, in_flight: int = 1, cluster: str = "workers = 1", **training: object
+) -> StoreJob:
+    recipe = recipe_of(folder, cluster, **training)
     mesh = f'grid = "{grid}", in_flight = {in_flight}'
     recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {mesh} }}\n")
     return cotswold.training.open_job(recipe, folder / "run", stores=folder / "stores")

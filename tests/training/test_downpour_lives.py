@@ -145,3 +145,32 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
             job.train(watch=watch, stop=stop)
     assert not pids, "it was killed"
     assert audit(job.run)["counted"] > 0
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        (2, "the run has had its 2 epochs; ask for more, by training.epochs"),
+        (1, "the run has had 2 epochs, and training.epochs is 1 now; ask for more than 2, or leave it out"),
+    ],
+)
+def test_a_resumption_that_leaves_nothing_to_train_says_why(epochs: int, said: str, tmp_path: Path) -> None:
+    finish(job_of(tmp_path, epochs=2))
+    again = recipe_of(tmp_path, epochs=epochs)
+    job = open_job(again, tmp_path / "run", stores=tmp_path / "stores", resume=Resume.ALWAYS)
+    assert [event["why"] for event in events(finish(job), "nothing_left")] == [said]
+
+
+def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp_path: Path) -> None:
+    stop = Stop()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "replicas" and int(str(event["epoch"])) >= 3:
+            stop.signal = 2
+
+    assert not job_of(tmp_path, epochs=3000).train(watch=watch, stop=stop)
+    job = open_job(
+        recipe_of(tmp_path, epochs=2), tmp_path / "run", stores=tmp_path / "stores", resume=Resume.ALWAYS
+    )
+    (event,) = events(finish(job), "nothing_left")
+    assert "and training.epochs is 2 now; ask for more than" in str(event["why"])

@@ -36,9 +36,9 @@ def test_factors_give_the_weights_of_gradients_but_for_rounding(tmp_path: Path) 
 def test_rates_follow_samples_and_what_is_pushed_is_told_by_layer(tmp_path: Path) -> None:
     run = finish(job_of(tmp_path, schedule="linear", send_gradient=[1], send_factors=[3]))
     end = told(run, "stack_end")
-    assert end["pushed"].keys() == {"layers.1", "layers.3"}
-    assert end["pushed"]["layers.1"].keys() == {"gradient"}
-    assert end["pushed"]["layers.3"].keys() == {"gradient", "factors"}
+    assert end["pushed"].keys() == {"layer 1", "layer 3"}
+    assert end["pushed"]["layer 1"].keys() == {"gradient"}
+    assert end["pushed"]["layer 3"].keys() == {"gradient", "factors"}
     assert end["pushed_bytes"] == sum(sum(kinds.values()) for kinds in end["pushed"].values())
     assert 0 < told(run, "step")["rate"] < 0.2 * 0.1, "the run is nearly over"
 

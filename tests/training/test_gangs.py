@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cluster.works import is_first
 from tests.training.gangs import network
 from tests.training.runs import labelled_vectors
 from tests.training.test_batch_cluster import losses, vector
@@ -176,6 +179,31 @@ def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> 
         cotswold.train(
             module, data, tmp_path / "run", strategy="batch", loss="cross_entropy", iterations=1, grid="1x2"
         )
+
+
+class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Hangs once, where rank 1 of any gang reads late in the first evaluation."""
+
+    def __init__(self, marker: Path, data: Data) -> None:
+        self._marker, self._data, self._read = marker, data, 0
+
+    def __len__(self) -> int:
+        return len(self._data[0])
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        self._read += 1
+        is_rank = torch.distributed.is_initialized() and torch.distributed.get_rank() == 1
+        if is_rank and self._read > 60 and is_first(str(self._marker)):
+            threading.Event().wait(60.0)
+        return self._data[0][number], self._data[1][number]
+
+
+def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_path: Path) -> None:
+    gangs = trained(Hanging(tmp_path / "hung", data), tmp_path / "run", grid="1x2", workers=1, silence=2.0)  # type: ignore[arg-type]  # has what is asked
+    ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
+    (why,) = [each for each in ended if "hangs" in each]
+    assert re.search(r"rank 1 of worker-1 \(process \d+\) or worker-1 itself hangs: no process of", why), why
+    assert len(losses(gangs)) == 4
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, check_account, finish
-from tests.cluster.test_replicas import by_sgd
+from tests.cluster.test_replicas import WELL, by_sgd
 from tests.training.test_gangs import children, runs
 
 from cotswold.cluster import ClusterSettings
@@ -66,9 +68,13 @@ def opened(
     epochs: int,
     seconds: float = 0.0,
     events: list[tuple[str, Mapping[str, object]]] | None = None,
+    silent: float = 10.0,
+    **arguments: str,
 ) -> Replicas:
     settings = ReplicaSettings(
-        ClusterSettings(workers=replicas, servers=2, shard_bytes=64, seed=3, ranks=processes),
+        ClusterSettings(
+            workers=replicas, servers=2, shard_bytes=64, seed=3, ranks=processes, silent_seconds=silent
+        ),
         pace,
         0.03125,
         epochs,
@@ -80,7 +86,7 @@ def opened(
     return open_replicas(
         settings,
         f"{LEADERS}:regression",
-        {"patterns": PATTERNS, "size": SIZE, "processes": processes, "seconds": seconds},
+        {"patterns": PATTERNS, "size": SIZE, "processes": processes, "seconds": seconds, **arguments},
         processes=server,
         on_event=lambda kind, more: heard.append((kind, more)),
     )
@@ -114,6 +120,29 @@ def test_every_sample_is_accounted_for_when_processes_of_replicas_are_killed(ser
         assert len([why for why in reasons if "of the replica was killed by SIGKILL" in why]) == 2, reasons
         assert not any(map(runs, killed))
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("stopped", r"process [01] of replica-\d \(process \d+\) has been stopped for \S+ s"),
+        ("hung", r"process [01] of replica-\d \(process \d+\) hangs: no process .* for \S+ s"),
+    ],
+    ids=["stopped", "hung"],
+)
+def test_a_process_that_stands_still_is_named_and_its_replica_is_started_again(
+    bad: str, said: str, server: ForkServer, tmp_path: Path
+) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    told = {"silent": 2.0, "bad": bad, "marker": str(tmp_path / "marker")}
+    with opened(server, 2, 2, Pace(2 * BATCH), Deltas(), 8, 0.002, events, **told) as replicas:  # type: ignore[arg-type]  # by name
+        finish(replicas, 60.0)
+        check_account(replicas)
+        assert replicas.ledger.total.lost > 0, "it had samples in hand"
+    (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["why"] != WELL]
+    assert re.search(f"{said} in the middle of a step.*, and the processes of replica-. end together", why), (
+        why
+    )
 
 
 def computing(leader: int) -> list[int]:

@@ -8,7 +8,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.training.losses import logistic, named_loss, squared
-from cotswold.training.networks import build_layers, build_stacks, planned_layers
+from cotswold.training.networks import build_layers, build_stacks, layer_names, planned_layers
 
 
 def layered(layers: str, size: str = "[12, 10]", loss: str = "cross_entropy") -> Recipe:
@@ -224,3 +224,17 @@ def test_a_recipe_of_a_module_from_python_is_not_taken_for_one_without_layers() 
     """
     with pytest.raises(RecipeError, match=r"network.module 'mine' is given by a Python program"):
         build_layers(parse(text), 3, None)
+
+
+def test_layers_are_called_by_their_numbers_in_the_recipe() -> None:
+    """A fully connected layer on a map is two modules, an uneven convolution too; the outputs come last."""
+    layers = (
+        '{ type = "convolution", channels = 2, kernel_size = 2, padding = "same" }, { type = "relu" }, '
+        '{ type = "linear", features = 4 }'
+    )
+    network = build_layers(layered(layers), 3, None)
+    names = layer_names(network)
+    learning = {name.rpartition(".")[0] for name, _ in network.named_parameters()}
+    assert sorted(names[each] for each in learning) == ["layer 1", "layer 3", "layer 4"]
+    assert len(names) == len(network.layers)
+    assert layer_names(network.layers) == {}

@@ -18,6 +18,9 @@ from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum
 from cotswold.server.replica import Pace
 
+NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
+PLACES = ["cpu", "apart", pytest.param("cuda", marks=[pytest.mark.cuda, NO_DEVICE])]
+"""Where the replica computes; ``apart``: on the CPU as if it were a device."""
 EPOCHS = 2
 NEVER = 1_000_000
 SHARD_BYTES = 700
@@ -47,12 +50,12 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ForkServer]:
-    server = ForkServer((*PRELOADED, "tests.training.road"))
+    server = ForkServer((*PRELOADED, "tests.training.apart"))
     yield server
     server.close()
 
 
-def opened(case: Case, processes: ForkServer, batch: int = BATCH) -> Replicas:
+def opened(case: Case, processes: ForkServer, batch: int = BATCH, place: str = "cpu") -> Replicas:
     settings = ReplicaSettings(
         ClusterSettings(workers=1, servers=2, shard_bytes=SHARD_BYTES, seed=SEED),
         Pace(batch, case.n_fetch, case.n_push, overlap=case.n_fetch > 1),
@@ -64,9 +67,11 @@ def opened(case: Case, processes: ForkServer, batch: int = BATCH) -> Replicas:
         schedule=case.schedule.schedule,
         warmup=case.schedule.warmup,
         unit_norm=frozenset(case.unit_norm),
+        device="cpu" if place == "cpu" else "cuda",
     )
     arguments = {"way": case.way, "decay": case.decay, "clip": case.clip}
-    return open_replicas(settings, "tests.training.road:work", arguments, processes=processes)
+    module = "tests.training.apart" if place == "apart" else "tests.training.road"
+    return open_replicas(settings, f"{module}:work", arguments, processes=processes)
 
 
 def finish(replicas: Replicas) -> list[Learnt]:
@@ -78,10 +83,11 @@ def finish(replicas: Replicas) -> list[Learnt]:
     return learnt
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", CASES)
-def test_servers_have_what_formulas_give(name: str, processes: ForkServer) -> None:
+def test_servers_have_what_formulas_give(name: str, place: str, processes: ForkServer) -> None:
     case = CASES[name]
-    with opened(case, processes) as replicas:
+    with opened(case, processes, place=place) as replicas:
         learnt = finish(replicas)
         found = replicas.read()
     torch.testing.assert_close(found, in_one_process(case, EPOCHS), rtol=1e-9, atol=1e-11)

@@ -8,6 +8,7 @@ Knows: modules, which of their numbers are pulled and pushed. Does not know: mes
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from cotswold.cluster.client import Client, Pushed
     from cotswold.host import Token
+
+
+LOG = logging.getLogger("cotswold")
 
 
 def connect(
@@ -53,6 +57,10 @@ class Connection:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.dropped = 0
+        """Pushes that were dropped, whose work is lost (`Pushed.dropped`)."""
+        self.dropped_samples = 0
+        """From how many samples these were computed, as ``push`` was told."""
         self._base: Tensor | None = None
         """The parameters from which the next delta is counted."""
 
@@ -78,9 +86,15 @@ class Connection:
 
         With rule ``deltas`` that is by how much the parameters have changed since the last pull or push; with
         the other rules it is the gradient in ``.grad``, of which a parameter without any has zeros.
-        ``samples``: from how many it was computed, for the servers' account. Raises PushRefusedError where
-        a server refuses it, UserError where there is nothing to push, or a number is not finite (then nothing
-        is sent), MachineError where the servers are lost.
+        ``samples``: from how many it was computed, for the servers' account.
+
+        What is returned says whether the push was ``dropped``, and ``why``: then what it held is lost, a
+        delta as well as a gradient, and nobody computes it again; `dropped` counts these, and the logger
+        ``cotswold`` warns of the first. After one that was too stale `pull` before the next push.
+
+        Raises PushRefusedError where a server refuses it, or that pull is missing, UserError where there is
+        nothing to push, or a number is not finite (then nothing is sent), MachineError where the servers are
+        lost.
         """
         import torch
 
@@ -103,6 +117,8 @@ class Connection:
         pushed = self._client.push(found.numpy(), samples)
         if self._has_deltas:
             self._base = now
+        if pushed.dropped:
+            self._count_dropped(pushed, samples)
         return pushed
 
     def close(self) -> None:
@@ -116,6 +132,17 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _count_dropped(self, pushed: Pushed, samples: int) -> None:
+        if not self.dropped:
+            LOG.warning(
+                "push %d was dropped (%s), and what it held is lost; pull more often, or let servers take "
+                "staler ones; any more are counted in `dropped` of the connection, and not told",
+                pushed.number,
+                pushed.why,
+            )
+        self.dropped += 1
+        self.dropped_samples += samples
 
     @property
     def _has_deltas(self) -> bool:

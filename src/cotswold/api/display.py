@@ -14,6 +14,7 @@ from html import escape
 from typing import Any, Protocol
 
 from cotswold.api import progress
+from cotswold.api.news import News
 from cotswold.api.progress import Progress, Stages, TrainingDisplay
 
 Watch = Callable[[Mapping[str, object]], None]
@@ -138,9 +139,10 @@ class Notebook:
         """A line for each event, a bar for each phase."""
         output, lines = _Output(), list[str]()
         bars: dict[object, str] = {}
-        left = progress.Estimate()
+        left, news = progress.Estimate(), News()
 
         def show(event: Mapping[str, object]) -> None:
+            lines.extend(f"<div>{escape(line)}</div>" for line in news.take(event))
             if event["kind"] == "step":
                 text = progress.describe(event, left(event)) or ""
                 bars[event["stack"]] = _bar(text, event["at"], event.get("of"))

@@ -58,6 +58,18 @@ def _said(doing: str, row: Row) -> str:
     return _ALONE.get(doing, doing)
 
 
+def evaluator_does(row: Row) -> str:
+    """What an evaluator does.
+
+    >>> evaluator_does({"doing": "judging", "judges": 12000})
+    'judges the parameters of sample 12,000'
+    """
+    what = {"starting": "starts", "idle": "waits for parameters to judge"}.get(
+        str(row.get("doing")), f"judges the parameters of sample {figure(row, 'judges'):,.0f}"
+    )
+    return f"is silent; when it was heard last it {what}" if is_silent(row) else what
+
+
 def since_seconds(row: Row) -> float:
     """For how long a replica has done that."""
     return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
@@ -110,6 +122,15 @@ def seconds_in_words(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def kinds_of(kind: object) -> str:
+    """Updates of a kind.
+
+    >>> kinds_of("gradient"), kinds_of("factors")
+    ('gradients', 'factors')
+    """
+    return f"{kind}" if str(kind).endswith("s") else f"{kind}s"
 
 
 def bytes_in_words(count: float) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cotswold.api.display import Display, Notebook, Quiet
 from cotswold.api.events import Callback, Follower, OnEvent, all_of
+from cotswold.api.interrupting import words_for
 from cotswold.api.run import Run
 from cotswold.errors import MachineError, UserError
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from cotswold.training import Job
     from cotswold.training.team import Team
 
-Listening = Callable[["Stop"], AbstractContextManager[None]]
-"""What hears, for a `with` block, that a run is to stop."""
+Listening = Callable[["Stop", str], AbstractContextManager[None]]
+"""What hears, for a `with` block, that a run is to stop, and then says these words."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ class Hearing:
         return all_of([*watches, *([] if shown is None else [shown])])
 
 
+class _Warned:
+    """Hears what the end of a run warns of, and hands events on."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.said = ""
+
+    def __call__(self, event: Mapping[str, object]) -> None:
+        if event["kind"] == "end":
+            self.said = str(event.get("warning") or "")
+        self._watch(event)
+
+
 class Words(Protocol):
     """What processes are started with."""
 
@@ -82,8 +96,12 @@ class Words(Protocol):
 
 def carried(job: Job, team: Team, place: Path | None, display: Display, hearing: Hearing) -> Outcome:
     """Train a job that is open; ``place``: its directory as the caller wrote it."""
-    with hearing.listening(hearing.stop), display.training() as shown:
-        finished = job.train(watch=hearing.watch(shown), stop=hearing.stop)
+    words = words_for(job.recipe.training.strategy)
+    with hearing.listening(hearing.stop, words), display.training() as shown:
+        warned = _Warned(hearing.watch(shown))
+        finished = job.train(watch=warned, stop=hearing.stop)
+    if warned.said and team.is_main:
+        display.say(f"warning: {warned.said}")
     limit = job.recipe.price.limit if not finished and hearing.stop.limited else None
     code = 0 if finished or limit is not None else 128 + (hearing.stop.signal or signal.SIGINT)
     return Outcome(place or job.run.path, code, team.is_main, limit=limit)

@@ -1,6 +1,7 @@
 """Signals while a run is trained: Ctrl-C in a program or notebook, and whatever ends a process of its own.
 
-Knows: signals, that handlers belong to the main thread and are given back. Does not know: what is stopped.
+Knows: signals, that handlers belong to the main thread and are given back, the words for each strategy. Does
+not know: what is stopped.
 """
 
 from __future__ import annotations
@@ -17,11 +18,28 @@ if TYPE_CHECKING:
     from cotswold.run import Stop
 
 ECHO_SECONDS = 0.3
+STEP = "stopping after this step; once more to leave at once, unsaved"
+_OF_STRATEGIES = {
+    "batch": "stopping after this portion; once more to leave at once, unsaved",
+    "downpour": (
+        "stopping: replicas push what they have in hand, then a checkpoint is saved; once more to leave at "
+        "once, unsaved"
+    ),
+}
+
+
+def words_for(strategy: str) -> str:
+    """What is said when a run of a strategy is asked to stop: what happens before it does.
+
+    >>> words_for("supervised")
+    'stopping after this step; once more to leave at once, unsaved'
+    """
+    return _OF_STRATEGIES.get(strategy, STEP)
 
 
 @contextmanager
-def interruptible(stop: Stop) -> Iterator[None]:
-    """The first SIGINT asks for a stop after the step; a second one raises KeyboardInterrupt at once.
+def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
+    """The first SIGINT asks for a stop, which ``words`` say; a second one raises KeyboardInterrupt at once.
 
     Other threads than the main one hear no signals; there nothing is changed.
     """
@@ -33,7 +51,7 @@ def interruptible(stop: Stop) -> Iterator[None]:
         if stop.signal is not None:
             raise KeyboardInterrupt("left at once; nothing since the last checkpoint is kept")
         stop.signal, stop.interrupted = number, True
-        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
+        _tell(f"\n{words}\n".encode())
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -43,9 +61,9 @@ def interruptible(stop: Stop) -> Iterator[None]:
 
 
 @contextmanager
-def stopping(stop: Stop) -> Iterator[None]:
-    """For a process that trains and does nothing else: the first SIGINT, SIGTERM or SIGHUP asks for a stop
-    after the step; a second one leaves at once.
+def stopping(stop: Stop, words: str = STEP) -> Iterator[None]:
+    """For a process that trains and does nothing else: the first SIGINT, SIGTERM or SIGHUP asks for a stop,
+    which ``words`` say; a second one leaves at once.
 
     The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
     launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
@@ -63,7 +81,7 @@ def stopping(stop: Stop) -> Iterator[None]:
             _tell(b"left at once; nothing since the last checkpoint is kept\n")
             os._exit(128 + number)
         stop.signal = number
-        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
+        _tell(f"\n{words}\n".encode())
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

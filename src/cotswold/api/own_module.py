@@ -208,7 +208,7 @@ def training_section(
         # of other strategies the ranks know their grid themselves
         "mesh": {"grid": cut} if strategy in ("batch", "downpour") and cut is not None else {},
     }
-    made = from_values(table, "train()")
+    made = from_values(table, "train()", CLUSTER_FIELDS if strategy in ("batch", "downpour") else ())
     found = made.training
     if not isinstance(found, LayerTraining):
         raise UserError(

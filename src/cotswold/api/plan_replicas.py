@@ -7,7 +7,7 @@ strategies take (`plan`). Nothing is trained; a few batches are measured on rand
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cotswold.api import plan
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 REPLICA_VECTORS = 4
 """The parameters, those that it was made with, what is added up, and what is being pushed."""
+APART_VECTORS, DEVICE_VECTORS = 3, 3
+"""Of a replica on a device. In memory: those that it was made with, and two pushes; on the device: the
+parameters, what is added up, and what was before."""
 MAIN_VECTORS = 3
 """Of the process of `cotswold train`: the network that is saved, the first parameters, what was judged best;
 besides it has a checkpoint's vectors until they are written."""
@@ -29,13 +32,15 @@ EVALUATOR_VECTORS = 2
 
 
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
-    """The counts of a recipe whose input is known, by name."""
+    """The counts of a recipe whose input is known, by name; raises MachineError without its device."""
     from cotswold.cluster.layout import shards_of
     from cotswold.cluster.replicas import QUEUE_VECTORS
     from cotswold.training.downpour import pace_of, rule_of, settings_of
-    from cotswold.training.networks import layers_bytes
+    from cotswold.training.networks import layer_names, layers_bytes
+    from cotswold.training.restore import check_training_device
     from cotswold.training.stores import class_count
 
+    check_training_device(training)
     outputs, cluster = class_count(recipe), recipe.cluster
     work = _work(recipe, training, outputs)
     settings, pace = settings_of(recipe), pace_of(recipe, training)
@@ -48,6 +53,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     pushed = _pushed(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
+    names = layer_names(work.flat.module)
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     endpoints = cluster.workers * (1 if recipe.gang is None else processes)
@@ -64,12 +70,12 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "steps_an_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
-            {"shard": each.number, "tensor": each.tensor, "block": each.block, "server": each.server}
-            | {"bytes": _bytes(each)}
+            {"shard": each.number, "tensor": each.tensor, "called": _called(each.tensor, names)}
+            | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
             for each in shards
         ],
         "server_bytes": {name: count for name, count in own.items() if count},
-        "replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations,
+        **_replica_bytes(training, vector, activations),
         # a checkpoint is a copy, until it is taken
         "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * max(own.values()),
         **({"evaluator_memory_bytes": plan.PROCESS_BYTES + EVALUATOR_VECTORS * vector} if evaluators else {}),
@@ -83,9 +89,34 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "step_seconds": training.batch_size * seconds,
         **plan.crowded(recipe),
     }
-    learning = training.epochs * samples * seconds / plan.at_once(recipe)
+    learning = training.epochs * samples * seconds / _at_once(recipe)
     row["run_seconds"] = plan.START_SECONDS + plan.CLUSTER_START_SECONDS + learning
     return {**row, **plan.cost(recipe, float(str(row["run_seconds"])))}
+
+
+def _replica_bytes(training: DownpourTraining, vector: int, activations: int) -> plan.Row:
+    if training.device == "cpu":
+        return {"replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations}
+    return {
+        "replica_memory_bytes": plan.PROCESS_BYTES + APART_VECTORS * vector,
+        "replica_device_bytes": DEVICE_VECTORS * vector + activations,
+    }
+
+
+def _at_once(recipe: Recipe) -> int:
+    """Replicas that compute at the same time."""
+    import torch
+
+    device = recipe.training.device
+    if device == "cpu":
+        return plan.at_once(recipe)
+    return min(recipe.cluster.workers, torch.cuda.device_count() if device == "cuda" else 1)
+
+
+def _called(tensor: str, names: Mapping[str, str]) -> str:
+    """`layer 2 weight`, for a tensor of a layer."""
+    module, _, name = tensor.rpartition(".")
+    return f"{names.get(module, module)} {name}".strip()
 
 
 def _bytes(shard: Shard) -> int:
@@ -94,6 +125,9 @@ def _bytes(shard: Shard) -> int:
 
 def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
     """What a replica computes, on random numbers."""
+    import torch
+
+    from cotswold.training.downpour import made_on_cpu
     from cotswold.training.learning_works import LearningWork, flops_of
     from cotswold.training.losses import loss_of
     from cotswold.training.restore import supervised_network
@@ -108,9 +142,12 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
         def batch(self, numbers: Sequence[int]) -> Batch:
             return batch
 
-    network = supervised_network(recipe, outputs)
+    network = supervised_network(made_on_cpu(recipe), outputs)
     ways, decay, clip = ways_of(network, training), training.weight_decay, training.clip
-    return LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+    work = LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+    if training.device != "cpu":
+        work.move_to(torch.device(training.device))
+    return work
 
 
 def _pushed(

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from math import inf
 from typing import Protocol, TextIO
 
-from cotswold.api.doing import bytes_in_words
+from cotswold.api.doing import bytes_in_words, kinds_of
 from cotswold.api.doing import counted as counted_of
-from cotswold.api.replicas_table import tables
+from cotswold.api.news import News
+from cotswold.api.replicas_table import evaluator_lines, tables
 from cotswold.launch import own_log
 
 LINE_SECONDS = 5.0
 _REFRESHES = 4
 """A second: a table of replicas takes a core some milliseconds, which they compute with."""
-ENDED_WELL = "ended with exit code 0"
-"""Why a process has ended that was let go: nobody needs a line for it."""
+_BAR_WIDTH = 24
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
 """Of steps that take long, fewer are enough."""
@@ -105,21 +105,23 @@ class Stages(Protocol):
 
 @contextmanager
 def stages(stream: TextIO | None = None) -> Iterator[Stages]:
-    """Shows a row of stages of unknown size: a changing line, or a line every few seconds."""
+    """Shows a row of stages of unknown size: a changing line, or a line every few seconds, if it is a new
+    one."""
     stream = stream or sys.stderr
     if stream.isatty():
         from rich.console import Console
 
         with Console(file=stream).status("") as status:
-            yield lambda doing, done: status.update(f"{doing} {done or ''}")
+            yield lambda doing, done: status.update(f"{doing} {done or ''}".rstrip())
         return
-    last = time.monotonic()
+    last, said = time.monotonic(), ""
 
     def line(doing: str, done: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_SECONDS:
-            last = time.monotonic()
-            put(f"{doing} {done or ''}", stream)
+        nonlocal last, said
+        text = f"{doing} {done or ''}".rstrip()
+        if text != said and time.monotonic() - last >= LINE_SECONDS:
+            last, said = time.monotonic(), text
+            put(text, stream)
 
     yield line
 
@@ -149,6 +151,7 @@ class TrainingDisplay:
         """The last validation, where it got no line."""
         self._left = Estimate()
         self._within = _Within()
+        self._news = News()
 
     def __enter__(self) -> TrainingDisplay:
         if self._rich:
@@ -164,6 +167,8 @@ class TrainingDisplay:
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Show one event."""
+        for said in self._news.take(event):
+            self._print(printable(said))
         if event["kind"] == "portions":
             self._portions(event)
             return
@@ -191,8 +196,11 @@ class TrainingDisplay:
         if event["kind"] == "end" and self._withheld is not None:  # what the run has come to
             print(self._withheld, file=self.stream, flush=True)
             self._withheld = None
+        self._print(line)
+
+    def _print(self, line: str) -> None:
         if self._rich:
-            self._rich.progress.console.print(line, highlight=False)
+            self._rich.progress.console.print(line, highlight=False, markup=False)
         else:
             print(line, file=self.stream, flush=True)
 
@@ -254,19 +262,23 @@ class _Bars:
             TaskID,
             TextColumn,
         )
+        from rich.text import Text
 
         class Shown(Progress):
-            """Bars, and what is above them."""
+            """Bars, and what is above and below them."""
 
             above: Sequence[RenderableType] = ()
+            below = ""
 
             def get_renderables(self) -> Iterator[RenderableType]:
                 yield from self.above
                 yield self.make_tasks_table(self.tasks)
+                if self.below:
+                    yield Text(self.below)
 
         self.progress = Shown(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=_BAR_WIDTH),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TextColumn("{task.fields[left]}"),
@@ -280,17 +292,22 @@ class _Bars:
         if stack not in self.tasks:
             self.tasks[stack] = self.progress.add_task(phase_name(stack), total=None, figures="", left="")
         total = _number(event["of"]) if "of" in event else None
+        said, at = figures(event), _number(event["at"])
+        place = f"{phase_name(stack)}  {at:.0f}/{total or 0:.0f}  {time_left(left)}"
+        is_narrow = len(place) + len(said) + _BAR_WIDTH + 4 > self.progress.console.width
+        self.progress.below = said if is_narrow else ""
         self.progress.update(
             self.tasks[stack],
-            completed=_number(event["at"]),
+            completed=at,
             total=total,
-            figures=figures(event),
+            figures="" if is_narrow else said,
             left=time_left(left),
         )
 
     def replicas(self, event: Mapping[str, object]) -> None:
         """Show a row a replica and a row a server, above the bars."""
-        self.progress.above = [str(event["doing"]), *tables(event, self.progress.console.height)]
+        shown = tables(event, self.progress.console.height)
+        self.progress.above = [str(event["doing"]), *shown, *evaluator_lines(event)]
         self.progress.refresh()
 
     def evaluation(self, event: Mapping[str, object], text: str) -> None:
@@ -357,8 +374,6 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{phase_name(event['stack'])} ended after {event['step']} {of}: {event['why']}"
         case "stack_end" if "pushed" in event:
             return f"{phase_name(event['stack'])} ended; {_pushed(event)}{_without(event)}"
-        case "cluster_ended" if event["why"] != ENDED_WELL:
-            return f"{event['name']} {event['why']}"
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
@@ -374,7 +389,11 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             kept = event.get("remembered")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
             before = f" with {words}, as before" if words else ""
-            return f"resumed after step {event['step']}{grid}{before}{note}"
+            is_step = event.get("counts", "steps") == "steps"
+            place = f"step {event['step']}" if is_step else f"{event['step']:,} samples"
+            return f"resumed after {place}{grid}{before}{note}"
+        case "nothing_left":
+            return f"nothing is left to train: {event['why']}"
         case "begun_anew":
             return "nothing was saved yet; it begins anew"
         case "observer_lost":
@@ -416,6 +435,9 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
     waiting = _number(event.get("waiting_bytes"))
     queue = f" queue {bytes_in_words(waiting)}" if waiting else ""
+    refused = _number(event.get("refused"))
+    why = f" ({event['refused_why']})" if event.get("refused_why") else ""
+    queue += f", {refused:,.0f} samples refused{why}," if refused else ""
     return (
         f"{accuracy} epoch {int(_number(event.get('epoch'))) + 1} "
         f"{counted_of(int(_number(event['replicas'])), 'replica')} "
@@ -426,11 +448,10 @@ def _of_replicas(event: Mapping[str, object]) -> str:
 def _pushed(event: Mapping[str, object]) -> str:
     """What replicas pushed, layer by layer."""
     layers = event["pushed"] if isinstance(event["pushed"], Mapping) else {}
-    parts = [
-        f"{layer} {bytes_in_words(_number(count))} of {kind}{'s' if kind != 'factors' else ''}"
-        for layer, kinds in layers.items()
-        for kind, count in kinds.items()
-    ]
+    parts = []
+    for layer, kinds in layers.items():
+        told = [f"{bytes_in_words(_number(count))} as {kinds_of(kind)}" for kind, count in kinds.items()]
+        parts.append(f"{layer} {' and '.join(told)}")
     return f"replicas pushed {bytes_in_words(_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
 
 

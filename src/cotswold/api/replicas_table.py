@@ -12,8 +12,9 @@ from cotswold.api import doing
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
-_OTHER_LINES = 12
+_OTHER_LINES = 14
 """Of the terminal: bars, headings, what was printed last."""
 _LEAST = 4
 
@@ -28,6 +29,20 @@ def tables(event: Mapping[str, object], height: int) -> list[Table]:
     room = max(_LEAST, height - _OTHER_LINES)
     of_servers = max(2, min(len(servers), room // 3))
     return [_replicas(replicas, max(2, room - of_servers)), _servers(servers, of_servers)]
+
+
+def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
+    """A line an evaluator, of which there is one or none."""
+    from rich.text import Text
+
+    return [
+        Text(
+            f"{row.get('name')} {doing.evaluator_does(row)}, for "
+            f"{doing.seconds_in_words(doing.since_seconds(row))}\n",
+            style="bold red" if doing.is_silent(row) else "",
+        )
+        for row in doing.rows(event, "evaluators")
+    ]
 
 
 def _replicas(rows: list[doing.Row], room: int) -> Table:

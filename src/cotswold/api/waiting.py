@@ -11,6 +11,8 @@ from cotswold.api import doing
 from cotswold.api.doing import Row
 
 COORDINATOR = "coordinator"
+_PROCESSES = ("each", "servers", "evaluators")
+"""Fields with a row a process."""
 _LONG_SECONDS = 5.0
 """Nobody is called stuck who has waited for less."""
 
@@ -37,20 +39,21 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
             f"{doing.counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
         found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
+    for row in doing.rows(now, "evaluators"):
+        since = doing.seconds_in_words(doing.since_seconds(row))
+        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, for {since}")
     return found
 
 
 def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
     """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
-    rows = {str(row.get("name")): row for row in (*doing.rows(now, "each"), *doing.rows(now, "servers"))}
-    waits = {name: doing.names(row, "waits_for") for name, row in rows.items()}
-    long = [
-        name
-        for name, row in rows.items()
-        if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS and row.get("doing") != "idle"
-    ]
+    rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
+    waits = _waits(rows)
+    long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
     found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
+    if is_here:
+        found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
     for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
         behind = [name for name in long if root in _ends(name, waits)]
         said = doing.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
@@ -62,6 +65,21 @@ def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
         if behind:
             found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}")
     return found or ["nobody has waited long for anybody"]
+
+
+def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """For whom each waits. Who is silent waits for nobody: what it said last is of the past. Who has no
+    samples waits, at the end of an epoch, for those that have some in hand, or for silent servers that have
+    not said what they have applied."""
+    silent = [name for name, row in rows.items() if doing.is_silent(row)]
+    replicas = {name: row for name, row in rows.items() if "in_hand" in row}
+    idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
+    in_hand = [name for name, row in rows.items() if doing.figure(row, "in_hand")]
+    ends = [name for name in in_hand if name not in idle]
+    if in_hand and not ends:
+        ends = [name for name in silent if "doing" not in rows[name]]
+    waits = {name: doing.names(row, "waits_for") for name, row in rows.items()}
+    return {**waits, **dict.fromkeys(idle, ends), **{name: [] for name in silent}}
 
 
 def _wait(names: list[str]) -> str:
@@ -97,6 +115,20 @@ def _why_silent(row: Row, is_here: bool) -> str:
         if state:
             return f"{state}, and has said nothing for {since}"
     return f"has said nothing for {since}; --stacks shows where it is, if it is on this machine"
+
+
+def _stopped_in(row: Row) -> list[str]:
+    """Of each stopped process that one has started which has done the same for long."""
+    process = int(doing.figure(row, "pid"))
+    if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
+        return []
+    from cotswold.host.stacks import family, state_of
+
+    return [
+        f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"
+        for each in family(process)[1:]
+        if state_of(each) == "is stopped"
+    ]
 
 
 def _named(row: Row, is_here: bool) -> str:

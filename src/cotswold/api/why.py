@@ -74,7 +74,8 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
     if last["kind"] == "end":
         cause = f": {last['why']}" if last.get("why") else ""
         said = f"{run.path} {_ENDS.get(str(last['status']), str(last['status']))}{cause}"
-        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or ""))
+        warning = [f"warning: {last['warning']}"] if last.get("warning") else []
+        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *warning))
     when = _clock(doing.figure(last, "time"))
     said = f"{run.path} was killed: no process trains it, and its events stop at {when} without an end"
     remedy = f"go on with: cotswold train --run {run.path} --resume"

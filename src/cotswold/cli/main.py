@@ -45,7 +45,7 @@ The same from Python: docs/python.md. All fields of a recipe: cotswold recipe ex
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
     "serve": ("serve:serve", "Serve parameters to training loops of your own."),
-    "worker": ("worker:worker", "Lend this machine to runs of strategy batch."),
+    "worker": ("worker:worker", "Lend this machine to runs of strategies batch and downpour."),
     "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),
     "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
     "features": ("features:features", "Write the responses of a layer to a file."),

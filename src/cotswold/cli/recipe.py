@@ -46,12 +46,21 @@ def list_() -> None:
 
     Example: cotswold recipe list
     """
+    import shutil
+    import sys
+
     from cotswold.recipe import load, shipped
 
+    rows = [("recipe", "strategy", "data", "where")]
     for name in shipped():
         recipe = load(name)
         found = recipe.data.source or recipe.data.store
-        print(f"{name:18} {recipe.training.strategy:11} {recipe.data.type:9} {found}")
+        rows.append((name, recipe.training.strategy, recipe.data.type, str(found)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for *cells, where in rows:
+        line = "  ".join([*(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)), where])
+        print(line if room is None or len(line) <= room else f"{line[: room - 1]}…")
 
 
 @app.command(help_epilogue="")

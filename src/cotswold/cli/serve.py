@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from cotswold.run import Stop
 
 _LOOK_SECONDS = 0.5
+_SAVED = (
+    "stopping: sessions end, then what was learnt is saved; once more to leave at once, without that save"
+)
+_UNSAVED = "stopping: sessions end; nothing is saved, for there is no --save; once more to leave at once"
 
 
 def serve(
@@ -105,7 +109,7 @@ def serve(
     sys.path.insert(0, str(Path.cwd()))
     stop = Stop()
     with (
-        stopping(stop),
+        stopping(stop, _UNSAVED if save is None else _SAVED),
         serve(
             made_by(module),
             servers=servers,
@@ -141,10 +145,14 @@ def _watch(served: Served, stop: Stop, show: Stages) -> None:
 
 def _line(status: ServedStatus) -> str:
     """Where things are, in a line."""
+    from cotswold.api.doing import counted
+
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
+    pushes = f"{status.pushes} push{'' if status.pushes == 1 else 'es'}"
     return (
-        f"{len(status.clients)} clients, {status.pushes} pushes ({status.pushes_per_second:.0f}/s), "
-        f"staleness {status.staleness:.1f} (most {status.staleness_most}), {status.samples} samples counted"
+        f"{counted(len(status.clients), 'client')}, {pushes} ({status.pushes_per_second:.0f}/s), "
+        f"staleness {status.staleness:.1f} (most {status.staleness_most}), "
+        f"{counted(status.samples, 'sample')} counted"
         + (f", {status.torn} torn" if status.torn else "")
         + (f"; refused{refused[1:]}" if refused else "")
     )

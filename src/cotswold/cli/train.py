@@ -31,6 +31,7 @@ def train(
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train a recipe.
@@ -53,6 +54,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
+      cotswold train my.toml --workers 4 --dry-run --json
       cotswold train replicas.toml --workers 4 --metrics 9100
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
@@ -109,8 +111,10 @@ def train(
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
     dry_run
-        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and cost
-        as JSON; with replicas also on which server each block of each tensor would lie.
+        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and
+        cost; with replicas also on which server each block of each tensor would lie.
+    json_
+        With --dry-run: print JSON, with every figure as it is.
     quiet
         Show no progress; only what goes wrong.
     """
@@ -121,6 +125,7 @@ def train(
     from cotswold.api.progress import say
     from cotswold.api.request import Request, override_list
     from cotswold.api.threads import threads_override
+    from cotswold.errors import UserError
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
@@ -133,10 +138,17 @@ def train(
         "price.max_dollars": max_dollars,
     }
     overrides += override_list({name: value for name, value in short.items() if value is not None})
+    if json_ and not dry_run:
+        raise UserError(
+            "--json is for --dry-run; what a run does is in its events.jsonl, a JSON object a line"
+        )
     if dry_run:
         from cotswold.api.plan import plan
+        from cotswold.cli.planned import lines
 
-        print(json.dumps(plan(recipe, directory=run, overrides=overrides, threads=threads), indent=1))
+        found = plan(recipe, directory=run, overrides=overrides, threads=threads)
+        for line in [json.dumps(found, indent=1)] if json_ else lines(found):
+            print(line)
         return 0
     outcome = carry_out(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),

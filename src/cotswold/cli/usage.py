@@ -64,9 +64,13 @@ def _unknown(error: UnknownOptionError, command: str) -> str:
     """For an option that is a recipe's field, the way to set it; otherwise the option that is most alike."""
     option = (error.token.keyword or error.token.value or "").partition("=")[0]
     if any("--set" in argument.names for argument in error.argument_collection):
+        from cotswold.recipe.error_messages import MEANT
         from cotswold.recipe.field_types import places_of
 
-        places = places_of(option.lstrip("-").replace("-", "_"))
+        word = option.lstrip("-").replace("-", "_")
+        if f"--{MEANT.get(word)}" in [name for each in error.argument_collection for name in each.names]:
+            return f"{command} has no option {option}; did you mean --{MEANT[word]}?"
+        places = places_of(MEANT.get(word, word))
         if places:
             ways = " or ".join(f"--set {place}=VALUE" for place in places)
             return f"{command} has no option {option}; a recipe's field is set by {ways}."

@@ -20,11 +20,12 @@ def worker(
     ports: str | None = None,
     token_file: Path | None = None,
 ) -> int:
-    """Lend this machine to runs of strategy batch, until Ctrl-C or SIGTERM.
+    """Lend this machine to runs of strategies batch and downpour, until Ctrl-C or SIGTERM.
 
     SIGTERM is the notice that a spot machine gives, and Ctrl-C the same: workers here
-    finish their portion and hand over their sums, for at most 25 s; then the machine
-    leaves, and the runs go on without it. A second one ends all at once.
+    finish their portion and hand over their sums, replicas push what they have in
+    hand, for at most 25 s; then the machine leaves, and the runs go on without it. A
+    second one ends all at once.
 
     Machines are joined by Ray (pip install 'cotswold[cluster]'), whose ports belong
     on a network that is trusted. The first machine is the head; the others, any of

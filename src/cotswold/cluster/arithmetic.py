@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes
+from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim import blocks
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors
+from cotswold.server.admission import Factors, Pass
 
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
@@ -90,37 +90,36 @@ class NumpyArithmetic:
         """The checksum of the bytes."""
         return crc32(raw(values))
 
-    def apply(
-        self,
-        rule: Rule,
-        weights: Array,
-        kept: Sequence[Array],
-        pushes: Sequence[tuple[float, Array | Factors[Array]]],
-        columns: int,
-        unit_norm: bool,
-    ) -> None:
-        """All pushes, in order, in place: each is its rate or scale, and numbers or factors of a gradient.
+    def apply(self, rule: Rule, passes: Sequence[Pass[Array]]) -> None:
+        """All pushes to all shards, in place: each is a rate or scale, and numbers or factors of a gradient.
 
-        Neighbours of one kind are one pass over the shard. ``kept`` are the vectors that the rule keeps, in
-        its order. With ``unit_norm`` each row of ``columns`` numbers has norm 1 afterwards. Raises ValueError
-        for vectors of other lengths or types.
+        Shards whose pushes are all numbers are one call; of others neighbours of one kind are one pass.
+        Raises ValueError for vectors of other lengths or types.
         """
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
-        beside = torch.from_numpy(kept[0]) if kept else None
-        target = torch.from_numpy(weights)
-        first = 0
-        while first < len(pushes):
-            alike = isinstance(pushes[first][1], Factors)
-            stop = first + 1
-            while stop < len(pushes) and isinstance(pushes[stop][1], Factors) is alike:
-                stop += 1
-            update = _update(rule, columns, unit_norm and stop == len(pushes))
-            some = pushes[first:stop]
-            if alike:
-                apply_factors(update, target, beside, [_factors(sign * each, one) for each, one in some])
+        plain: list[Queue] = []
+        for one in passes:
+            factors, pushed = zip(*one.pushes, strict=True)
+            if Factors in map(type, pushed):
+                self._apply_mixed(rule, sign, one)
             else:
-                numbers = [(sign * each, torch.from_numpy(one)) for each, one in some]
-                apply_pushes(update, target, beside, numbers)
+                plain.append(_queue(_update(rule, one.columns, one.unit_norm), one, sign, factors, pushed))
+        apply_each(plain)
+
+    def _apply_mixed(self, rule: Rule, sign: float, one: Pass[Array]) -> None:
+        beside = torch.from_numpy(one.kept[0]) if one.kept else None
+        first, (factors, pushed) = 0, zip(*one.pushes, strict=True)
+        kinds = [isinstance(each, Factors) for each in pushed]
+        while first < len(pushed):
+            stop = first + 1
+            while stop < len(pushed) and kinds[stop] is kinds[first]:
+                stop += 1
+            update = _update(rule, one.columns, one.unit_norm and stop == len(pushed))
+            if kinds[first]:
+                some = [_factors(sign * each, values) for each, values in one.pushes[first:stop]]
+                apply_factors(update, torch.from_numpy(one.weights), beside, some)
+            else:
+                apply_each([_queue(update, one, sign, factors[first:stop], pushed[first:stop])])
             first = stop
 
     def product(self, factors: Factors[Array]) -> Array:
@@ -130,16 +129,34 @@ class NumpyArithmetic:
         apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
 
-    def is_finite(self, pushed: Array | Factors[Array]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares in their own type, which some
-        rules keep.
+    def first_not_finite(self, pushed: Sequence[Array | Factors[Array]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares in their own type,
+        which some rules keep, is not; None where there is none.
 
         Of factors: the product of both sums, which bounds the square of every number of their gradient.
         """
-        if isinstance(pushed, Factors):
-            bound = _squares(pushed.errors) * _squares(pushed.activations)
-            return bound < float(np.finfo(self._dtype).max)
-        return is_finite(pushed)
+        limit = float(np.finfo(self._dtype).max)
+        seen: dict[int, float] = {}
+        """Sums of activations, which several shards of a tensor share."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, each in enumerate(pushed):
+                if isinstance(each, Factors):
+                    which = id(each.activations)
+                    if which not in seen:
+                        seen[which] = _squares(each.activations)
+                    bound = _squares(each.errors) * seen[which]
+                else:
+                    bound = _squares(each)
+                if not bound < limit:
+                    return place
+        return None
+
+
+def _queue(
+    update: Update, one: Pass[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
+) -> Queue:
+    kept = one.kept[0] if one.kept else None
+    return Queue(update, one.weights, kept, [sign * each for each in factors], pushes)
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
@@ -150,13 +167,13 @@ def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
 
 def is_finite(values: Array) -> bool:
     """Whether all numbers are finite, and so is the sum of their squares in their own type."""
-    return _squares(values) < float(np.finfo(values.dtype).max)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _squares(values) < float(np.finfo(values.dtype).max)
 
 
 def _squares(values: Array) -> float:
     """Σ x², in float64; where it is finite in the numbers' own type, in that, at the speed of memory."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = float(np.dot(values, values))
+    found = float(np.dot(values, values))
     return found if isfinite(found) else dot(values, values)
 
 

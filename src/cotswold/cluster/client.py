@@ -35,13 +35,14 @@ from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY
-from cotswold.server.replica import Part
+from cotswold.server.numbering import Part
 from cotswold.server.visitor import Outcome, State, Visitor
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 20.0
 """For so long it is tried to reach the servers."""
 _LEAVE_SECONDS = 2.0
+_LOST = "its session ended before all servers had answered; some may have it"
 _WITHOUT_SECONDS = 1.0
 """For so long a client waits to be dismissed when a server is gone: in the end it is."""
 
@@ -51,11 +52,14 @@ class Pushed:
     """What became of a push that was not refused for a mistake in it."""
 
     number: int
-    """1, 2, 3, ... in this session."""
+    """1, 2, 3, ... of this connection's pushes, those that were dropped or refused too."""
     staleness: int
     """How many updates of others came since the pull that it was computed from (the most of a shard)."""
     dropped: bool
-    """Whether servers dropped it, for it was too stale; or its session ended before all had answered."""
+    """Whether it is lost, or a part of it is: servers dropped it, for it was too stale, or its session ended
+    before all had answered."""
+    why: str = ""
+    """Why it was dropped; empty where it was not."""
 
 
 class PushRefusedError(UserError):
@@ -88,6 +92,8 @@ class Client:
         self._shards: dict[int, m.Shard] = {}
         self._versions: dict[int, int] = {}
         """What the next push is computed from: those of the last pull, and own pushes since."""
+        self._is_stale = False
+        """Whether a push was too stale since the last pull: all that follow would be."""
         self._without: tuple[float, str] | None = None
         """Since when it does without a server, and what to say of it."""
         self._farewell = ""
@@ -133,15 +139,20 @@ class Client:
                     assert isinstance(buffer, bytes | bytearray | memoryview)
                     shard = self._shards[number]
                     self._point[shard.start : shard.stop] = np.frombuffer(buffer, self._point.dtype)
-            self._versions = dict(self._machine.versions)
+            self._versions, self._is_stale = dict(self._machine.versions), False
         return self._point
 
     def push(self, vector: Array, samples: int) -> Pushed:
         """Push a gradient or a delta ``(size,)``, computed from the last pull and so many samples; returns
         once every server has applied it.
 
-        Raises PushRefusedError where a server refuses it, MachineError where they are lost.
+        Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
+        was pulled since; MachineError where they are lost.
         """
+        if self._is_stale:
+            raise PushRefusedError(
+                "the push before was dropped, for it was too stale, and so would be this one; pull first"
+            )
         whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
         with self._lock:
             base = self._versions
@@ -152,6 +163,7 @@ class Client:
             assert outcome is not None, "it was waited for"
             own = [number for applied in outcome.applied.values() for number in applied.shards]
             self._versions = base | {number: base[number] + 1 for number in own}
+            self._is_stale = any(map(_is_stale, outcome.refused.values()))
         return _told(outcome, base)
 
     def close(self) -> None:
@@ -333,9 +345,12 @@ def address_of(host: str) -> str:
     return str(found[0][4][0])
 
 
+def _is_stale(refusal: m.UpdateRefused) -> bool:
+    return refusal.reason.startswith("stale")
+
+
 def _told(outcome: Outcome, base: dict[int, int]) -> Pushed:
-    reasons = {server: refusal.reason for server, refusal in outcome.refused.items()}
-    mistakes = {server: why for server, why in reasons.items() if not why.startswith("stale")}
+    mistakes = {server: each.reason for server, each in outcome.refused.items() if not _is_stale(each)}
     if mistakes:
         server, why = next(iter(mistakes.items()))
         some = "; other servers have applied their part" if outcome.applied else ""
@@ -345,4 +360,5 @@ def _told(outcome: Outcome, base: dict[int, int]) -> Pushed:
         for applied in outcome.applied.values()
         for number, version in zip(applied.shards, applied.versions, strict=True)
     ]
-    return Pushed(outcome.number, max(ages, default=0), outcome.lost or bool(reasons))
+    why = _LOST if outcome.lost else next((each.reason for each in outcome.refused.values()), "")
+    return Pushed(outcome.number, max(ages, default=0), bool(why), why)

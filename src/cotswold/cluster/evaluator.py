@@ -43,6 +43,23 @@ class EvaluatorTask:
     arguments: Mapping[str, object]
 
 
+@dataclass(frozen=True)
+class EvaluatorStatus:
+    """What an evaluator does."""
+
+    name: str
+    machine: str
+    pid: int
+    """0 for one whose process has ended."""
+    doing: str
+    """`starting`, `judging` or `idle`."""
+    judges: int
+    """So many samples counted in the parameters that it judges, or judged last."""
+    for_seconds: float
+    silent_seconds: float
+    """Since anything was heard from it."""
+
+
 class Evaluator:
     """Asks a process ``evaluator-1``, and those that follow it."""
 
@@ -58,7 +75,9 @@ class Evaluator:
         self._blank = Judge(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
         self._started = self._in_vain = 0
-        self._heard = 0.0
+        self._heard = self._since = 0.0
+        self._number = 0
+        """Of the newest judgement."""
         self._has_said = False
         """Whether it has ever said that it is there."""
         self._asked: Judge | None = None
@@ -78,13 +97,14 @@ class Evaluator:
         assert not self.is_busy, "one judgement at a time"
         buffers = () if parameters is None else (raw(parameters.numpy()),)
         self._asked, self._is_sent = replace(self._blank, number=number, buffers=buffers), False
+        self._number, self._since = number, time.monotonic()
         self._send()
 
     def take(self) -> Judged | None:
         """The judgement, once; None while there is none. Raises EvaluatorError where none lives."""
         judged, self._judged = self._judged, None
         if judged is not None:
-            self._asked = None
+            self._asked, self._since = None, time.monotonic()
             return judged
         self._look_after()
         return None
@@ -114,9 +134,31 @@ class Evaluator:
         self._conversation.wait(is_done)
         return self._given
 
+    def status(self) -> EvaluatorStatus:
+        """What it does now."""
+        staff, now = self._conversation.staff, time.monotonic()
+        doing = "starting" if not self._has_said else "judging" if self.is_busy else "idle"
+        pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
+        return EvaluatorStatus(
+            *(self._name, staff.machine_of(self._name), pid, doing, self._number),
+            for_seconds=now - self._since,
+            silent_seconds=now - self._heard,
+        )
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which it may say nothing."""
+        seconds = self._conversation.machine.rules.silent_seconds
+        return seconds if self._has_said else max(seconds, _START_SECONDS)
+
+    @property
+    def _is_silent(self) -> bool:
+        return time.monotonic() - self._heard > self._patience
+
     def _start(self) -> None:
         self._started, self._has_said = self._started + 1, False
-        self._name, self._is_sent, self._heard = f"evaluator-{self._started}", False, time.monotonic()
+        self._name, self._is_sent = f"evaluator-{self._started}", False
+        self._heard = self._since = time.monotonic()
         self._conversation.staff.start(self._call_of(self._name))
 
     def _send(self) -> None:
@@ -127,7 +169,9 @@ class Evaluator:
     def _hear(self, message: AnyMessage) -> None:
         match message:
             case Judging(name) if name == self._name:
-                self._heard, self._has_said = time.monotonic(), True
+                self._heard = time.monotonic()
+                if not self._has_said:
+                    self._has_said, self._since = True, self._heard
                 self._send()
             case Judged(name, number) if name == self._name and self._asked is not None:
                 if number == self._asked.number:
@@ -138,15 +182,14 @@ class Evaluator:
                 pass
 
     def _look_after(self) -> None:
-        conversation, seconds = self._conversation, self._conversation.machine.rules.silent_seconds
-        staff, is_there = conversation.staff, self._has_said
-        seconds = seconds if is_there else max(seconds, _START_SECONDS)
-        is_silent = time.monotonic() - self._heard > seconds
-        if staff.is_watched(self._name) and not is_silent:
+        conversation = self._conversation
+        if self._is_silent:
+            conversation.step(0.0)  # what it has said while nobody listened
+        if self._is_silent and conversation.staff.is_watched(self._name):
+            conversation.end(self._name, f"was ended: it had said nothing for {self._patience:g} s")
+        if conversation.staff.is_watched(self._name):
             return
-        why = f"has said nothing for {seconds:g} s" if is_silent else conversation.why_of(self._name)
-        if is_silent:
-            staff.end(self._name)
+        why = conversation.why_of(self._name)
         self._in_vain += 1
         if self._in_vain >= _STARTS:
             raise EvaluatorError(f"{self._name} {why}: nothing can be judged; see to it, and resume the run")

@@ -109,10 +109,19 @@ class Listening(ABC):
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
             raise TroubleError(f"{lost} is gone{self.why_ended(owing())}; resume the run")
-        if silent := " and ".join(owing()):
-            raise TroubleError(
-                f"{silent} has not answered for {silent_seconds:g} s; end it, and resume the run"
-            )
+        if silent := owing():
+            raise self.unanswered(silent, silent_seconds)
+
+    def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
+        """What is said of servers that run, and have not answered for so long."""
+        is_one = len(servers) == 1
+        stopped = [name for name in servers if self.staff.is_stopped(name)]
+        known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
+        return TroubleError(
+            f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
+            f"{f' ({known})' if known else ''}, and nothing goes on without the parameters that "
+            f"{'it keeps' if is_one else 'they keep'}; resume the run"
+        )
 
     def step(self, timeout: float) -> None:
         """Hear a message or an event, within so many seconds, and do what is due."""
@@ -160,6 +169,11 @@ class Listening(ABC):
         self.staff.close()
         self.post.endpoint.close(0.0)
 
+    def end(self, name: str, why: str) -> None:
+        """Kill a process that is no worker, and say ``why``, in words that follow its name."""
+        self.staff.end(name)
+        self._tell_end(name, why)
+
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that do not run any more, in words; empty where all do."""
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
@@ -178,9 +192,12 @@ class Listening(ABC):
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # another is started at once
-            self._ends[ended.name] = ended.why
-            self._on_event("ended", {"name": ended.name, "why": ended.why})
+            self._tell_end(ended.name, ended.why)
             self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
+
+    def _tell_end(self, name: str, why: str) -> None:
+        self._ends[name] = why
+        self._on_event("ended", {"name": name, "why": why})
 
     def _give_up_lost(self, now: float) -> None:
         """Whoever was lost, and whose end is not heard of, is behind a link that was cut."""

@@ -63,10 +63,7 @@ class LocalProduct:
     def scale_to_norm_1(self, weights: Array) -> None:
         """Each filter of flat ``(rows · columns)`` weights, in place."""
         _, across, high, wide, neurons = self.layer.filters_shape
-        filters = torch.from_numpy(weights).view(-1, across, high, wide, neurons)
-        norms = ops.filter_norms(filters)
-        norms[(norms == 0) | ~norms.isfinite()] = 1
-        filters.div_(norms[:, :, None, None])
+        ops.scale_to_norm_1(torch.from_numpy(weights).view(-1, across, high, wide, neurons))
 
 
 def _maps(values: Array, channels: int, height: int, width: int) -> Tensor:

@@ -165,16 +165,19 @@ class Opening:
     # --- what processes are told ---
 
     def _worker(self, name: str) -> Call:
-        arguments = {
+        made = self._at_work(name, self._task.work, self._task.arguments)
+        return self._call(name, self.role, {**made, **self._told_workers()})
+
+    def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """What whoever makes a work is told."""
+        return {
             "name": name,
             "coordinator": self._endpoint.address,
-            "work": self._task.work,
-            "arguments": dict(self._task.arguments),
+            "work": work,
+            "arguments": dict(arguments),
             "threads": self._settings.threads,
             "reach": self._reach,
-            **self._told_workers(),
         }
-        return self._call(name, self.role, arguments)
 
     def _told_workers(self) -> Mapping[str, object]:
         """What this kind of them is told besides."""

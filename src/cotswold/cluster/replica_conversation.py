@@ -86,8 +86,8 @@ class ReplicaConversation(Listening):
         if lost := self.lost_servers(self.servers):
             raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
         seconds = self.machine.rules.silent_seconds
-        if silent := " and ".join(self.machine.silent_servers(now, seconds)):
-            raise TroubleError(f"{silent} has not answered for {seconds:g} s; end it, and resume the run")
+        if silent := self.machine.silent_servers(now, seconds):
+            raise self.unanswered(silent, seconds)
         is_alone = self.staff.is_hopeless and not len(self.machine.members)
         if is_alone and self.machine.state is not State.OVER:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""

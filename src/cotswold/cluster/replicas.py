@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
+from cotswold.cluster.evaluator import Evaluator, EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Count, Counts, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
@@ -89,6 +89,8 @@ class ReplicaSettings:
     """Tensors whose filters, rows of matrices, have norm 1 after each update."""
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
+    device: str = "cpu"
+    """Where replicas and the evaluator compute, as for `own_device`."""
     traffic: Path | None = None
     """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
@@ -153,6 +155,8 @@ class ReplicasStatus:
     sent_bytes: int
     """By the coordinator, so far; shared memory included."""
     received_bytes: int
+    evaluator: EvaluatorStatus | None = None
+    """Where there is one."""
 
 
 class _Opening(Opening):
@@ -205,22 +209,13 @@ class _Opening(Opening):
 
     def _evaluator_of(self, name: str) -> Call:
         assert self._evaluator is not None, "there is one"
-        return self._call(
-            name,
-            "evaluator",
-            {
-                "name": name,
-                "coordinator": self._endpoint.address,
-                "work": self._evaluator.work,
-                "arguments": self._evaluator.arguments,
-                "reach": self._reach,
-                "threads": self._settings.threads,
-            },
-        )
+        made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
+        return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
     def _told_workers(self) -> Mapping[str, object]:
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
-        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping)}
+        stepping, device = asdict(self._learning.stepping), self._learning.device
+        return {"pace": asdict(pace), "stepping": stepping, "device": device}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
@@ -319,6 +314,7 @@ class Replicas:
             self._servers_now(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
+            None if self.evaluator is None else self.evaluator.status(),
         )
 
     def watch(self, on_tick: Callable[[], None]) -> None:

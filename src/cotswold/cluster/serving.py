@@ -31,9 +31,10 @@ from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.endpoint import PortsTakenError
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
@@ -365,14 +366,20 @@ def open_serving(
             resources.callback(own.close)
             processes = own
         reach = Reach.of(settings.processes, settings.host)
-        endpoint = Endpoint(
-            token,
-            m.COORDINATOR,
-            host=settings.host,
-            ports=(settings.port,) if settings.port else (),
-            mode="curve",
-            lost_seconds=reach.lost_seconds,
-        )
+        try:
+            endpoint = Endpoint(
+                token,
+                m.COORDINATOR,
+                host=settings.host,
+                ports=(settings.port,) if settings.port else (),
+                mode="curve",
+                lost_seconds=reach.lost_seconds,
+            )
+        except PortsTakenError as error:
+            raise MachineError(
+                f"port {settings.port} of {settings.host} is taken: another program listens there, other "
+                "servers perhaps; end it, or serve at another port (0: any that is free)"
+            ) from error
         opened.callback(endpoint.close)
         opening = _Opening(settings, logs, processes, token, endpoint, on_event)
         opened.callback(opening.staff.close)

@@ -6,12 +6,14 @@ Knows: processes, machines, how soon a worker may be started again. Does not kno
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.host import Call, Process, Processes
+from cotswold.host.process import is_stopped
 
 _PATIENCE_SECONDS = 0.5
 """Before the second start in a row of a worker that never joined; doubled each time."""
@@ -133,6 +135,10 @@ class Staff:
         """Kill a process that is no worker; nothing happens where it has ended."""
         if name in self._started:
             self._let_go(name, 0.0)
+
+    def is_stopped(self, name: str) -> bool:
+        """Whether a signal has stopped a process that runs, on this machine; others are not known of."""
+        return self.machine_of(name) == socket.gethostname() and is_stopped(self.pid_of(name))
 
     def is_watched(self, name: str) -> bool:
         """Whether a process of this name runs."""

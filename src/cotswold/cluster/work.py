@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
+from cotswold.host import Process
 from cotswold.server.messages import Shard
-from cotswold.server.replica import Part, StepTask
+from cotswold.server.numbering import Part
+from cotswold.server.replica import StepTask
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class ReplicaWork(Protocol):
 
     @property
     def parameters(self) -> Tensor:
-        """As `Work.parameters`."""
+        """As `Work.parameters`, or on a device: always the same vector."""
         ...
 
     @property
@@ -111,7 +114,8 @@ class ReplicaWork(Protocol):
         ...
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``.
+        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``,
+        which is where they are.
 
         Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
         """
@@ -209,6 +213,35 @@ class SteppingWork(ReplicaWork, Protocol):
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
         """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        ...
+
+
+@runtime_checkable
+class DeviceWork(Protocol):
+    """What computes where it is told to."""
+
+    def move_to(self, device: torch.device) -> None:
+        """Compute there from now on, and have the parameters there; before anybody asks for these."""
+        ...
+
+
+@runtime_checkable
+class SharedWork(Protocol):
+    """A work that several processes compute together, which the process leads that has it."""
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The others."""
+        ...
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """Those that have not answered; may be asked by another thread meanwhile."""
+        ...
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether the process that leads only waits for them now, and computes no part itself."""
         ...
 
 

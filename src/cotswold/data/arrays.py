@@ -41,6 +41,8 @@ class PictureArray:
     """Returns (image, y, x) or (image, y, x, channel); called once a process, when the first picture is
     read."""
     labels: NDArray[np.int64] | None = None
+    where: str = ""
+    """What messages call it, its file first; `name` where nothing is said."""
 
 
 class ArraySource(Source):
@@ -96,8 +98,8 @@ class ArraySource(Source):
             found = ranges.add(array) if is_deep(array) else None
             if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
                 raise SourceError(
-                    f"{part.name} has values from {found.low:.4g} to {found.high:.4g}; scale them to 0..1 or "
-                    "0..255"
+                    f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
+                    "scale them to 0..1 or 0..255"
                 )
         return ranges
 
@@ -141,7 +143,8 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
         array = _load_npy(path)
         _check(str(path), array.shape, array.dtype)
-        parts = [PictureArray(path.name, len(array), split_named(path.stem), partial(_npy_pictures, path))]
+        load, split = partial(_npy_pictures, path), split_named(path.stem)
+        parts = [PictureArray(path.name, len(array), split, load, where=str(path))]
         return ArraySource(parts, (), labels, identity)
     archive = Npz(path)
     pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
@@ -154,7 +157,8 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
         marks = _labels_for(name, shape[0], archive)
-        parts.append(PictureArray(name, shape[0], _split_in(name), partial(_npz_pictures, path, name), marks))
+        load = partial(_npz_pictures, path, name)
+        parts.append(PictureArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
     return ArraySource(kept(parts, include, exclude, path), classes, labels, identity)

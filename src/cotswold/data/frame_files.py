@@ -87,7 +87,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         if marks.shape[:1] == lengths.shape and len(lengths) != shape[0]:
             marks = np.repeat(marks, lengths, axis=0)
         found = joined_labels([(name, checked_labels(name, marks, shape[0], "frames"))])
-    part = VectorArray(path.name, shape, None, partial(_npz_frames, path))
+    part = VectorArray(path.name, shape, None, partial(_npz_frames, path), f"{path}:{_FRAMES}")
     identity = hashed(["frames", path.stat().st_size, sampled(path)])
     return VectorSource([part], identity, found, lengths.tolist())
 
@@ -183,7 +183,7 @@ def _opened(
     shapes = [checked_shape(f"{where}/{name}", *files.header(name), "frames") for name in names]
     lengths = [rows for rows, _ in shapes]
     parts = [
-        VectorArray(name, shape, paths.split_of(index), partial(files.load, name))
+        VectorArray(name, shape, paths.split_of(index), partial(files.load, name), f"{where}/{name}")
         for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
     identity: list[object] = ["frames", *((name, *files.identity(name)) for name in names)]

@@ -52,7 +52,7 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     if include or exclude:
         raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
     shape = checked_shape(str(path), *npy_header(path), "vectors")
-    part = VectorArray(path.name, shape, split_named(path.stem), partial(load_npy, path))
+    part = VectorArray(path.name, shape, split_named(path.stem), partial(load_npy, path), str(path))
     _refuse_folders(path, labels)
     identity: list[object] = ["vectors", path.stat().st_size, sampled(path)]
     if labels == "none":
@@ -79,6 +79,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
             checked_shape(f"{path}:{name}", *archive.shapes[name], "vectors"),
             split_in(name),
             partial(_member, path, name),
+            f"{path}:{name}",
         )
         for name in found
     ]
@@ -105,6 +106,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
                 checked_shape(str(path), shape, dtype, "vectors"),
                 split_named(match["split"]),
                 partial(_idx, path, 2),
+                str(path),
             )
         )
         if labels == "file":

@@ -41,6 +41,8 @@ class VectorArray:
     split: str | None
     load: Callable[[], ByNumber]
     """Returns (row, feature), any numbers; called when a row of it is read."""
+    where: str = ""
+    """What messages call it, its file first; `name` where nothing is said."""
 
 
 class VectorSource(SampleSource):
@@ -65,9 +67,9 @@ class VectorSource(SampleSource):
             first = parts[0]
             other = next(part for part in parts if part.shape[1] != first.shape[1])
             raise SourceError(
-                f"{first.name} has {first.shape[1]:,} features and {other.name} {other.shape[1]:,}; give "
-                "arrays "
-                "with as many columns, or choose by include"
+                f"{first.where or first.name} has {first.shape[1]:,} features and "
+                f"{other.where or other.name} {other.shape[1]:,}; give arrays with as many columns, or "
+                "choose by include"
             )
         self.features = features.pop()
         """Numbers in one row."""
@@ -92,6 +94,11 @@ class VectorSource(SampleSource):
         part = int(np.searchsorted(self._ends, index, side="right"))
         return f"{self._parts[part].name}[{index - self._start(part)}]"
 
+    def _where(self, index: int) -> str:
+        """The same, with the file."""
+        part = int(np.searchsorted(self._ends, index, side="right"))
+        return f"{self._parts[part].where or self._parts[part].name}[{index - self._start(part)}]"
+
     def rows(self, indices: Integers) -> Rows:
         """Rows of any numbers as float64 (row, feature). Raises SourceError naming one that is not finite."""
         found = np.empty((len(indices), self.features))
@@ -105,9 +112,8 @@ class VectorSource(SampleSource):
         if wrong.any():
             row, feature = np.argwhere(wrong)[0]
             raise SourceError(
-                f"{self.name(int(indices[row]))}: feature {feature} is {found[row, feature]}; numbers must "
-                "be "
-                "finite: remove the row or mend it"
+                f"{self._where(int(indices[row]))}: feature {feature} is {found[row, feature]}; numbers must "
+                "be finite: remove the row or mend it"
             )
         return found
 

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,9 @@ from cotswold.files.opening import open_file
 from cotswold.files.untrusted import MalformedError, parse_object, take
 
 _BYTES_MAX = 4096
+_ASKED_TIMES, _ASKED_SECONDS = 5, 0.02
+"""So often, and after so long, a lock is tried again: whoever asks who holds it (`holder_of`) has it for a
+moment."""
 _held: set[int] = set()
 """Files of locks that this process holds: a fork of it, which may outlive it for a moment, holds none."""
 
@@ -50,7 +54,7 @@ class DirectoryLock:
         except OSError as error:
             raise MachineError(f"{place} cannot be opened: {error.strerror}; remove it to go on") from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file)
             own = {"process": os.getpid(), "host": platform.node(), "since": int(time.time())}
             os.ftruncate(file, 0)
             write_all(file, json.dumps(own).encode())
@@ -97,7 +101,10 @@ class Holder:
 
 def holder_of(directory: Path) -> Holder | None:
     """Who holds the lock of a directory; None where nobody does. Raises MachineError where it cannot be
-    known."""
+    known.
+
+    It shares the lock for a moment, which makes nobody's attempt fail: who takes it waits for longer.
+    """
     place = directory / "lock"
     try:
         file = open_file(place, os.O_RDONLY)
@@ -119,6 +126,16 @@ def holder_of(directory: Path) -> Holder | None:
     finally:
         os.close(file)
     return None
+
+
+def _take(file: int) -> None:
+    """Lock an open file; raises OSError where somebody has it for more than a moment."""
+    for _ in range(_ASKED_TIMES):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_ASKED_SECONDS)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _said(content: bytes) -> tuple[int, str, int]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotswold.host.standstill import Seen
+
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _STATE, _USER, _STARTED = 0, 11, 19
 """Fields of /proc/PID/stat after the name."""
@@ -70,6 +72,25 @@ def is_stopped(pid: int) -> bool:
     return _fields(pid)[_STATE : _STATE + 1] == ["T"]
 
 
+def seen_of_descendants() -> dict[int, Seen]:
+    """What is seen of all processes that this one has started, and that those have, by their numbers."""
+    found = {}
+    for pid in _descendants(os.getpid()):
+        if fields := _fields(pid):
+            found[pid] = Seen(fields[_STATE], _seconds_in(fields), _wakes(Path(f"/proc/{pid}/task/{pid}")))
+    return found
+
+
+def seen_of_others(thread: int) -> Seen | None:
+    """What is seen of all threads of this process but the one that asks; the state, and how often it woke up,
+    is that of the ``thread`` of this number (its native one). None where the system does not say."""
+    folder = Path(f"/proc/self/task/{thread}")
+    fields = _text(folder / "stat").rpartition(")")[2].split()
+    if not fields:
+        return None
+    return Seen(fields[_STATE], time.process_time() - time.thread_time(), _wakes(folder))
+
+
 def exit_code_of(pid: int) -> int | None:
     """How a child of this process has ended: its exit code, or minus a signal's number; None while it runs.
 
@@ -104,8 +125,19 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def _seconds(pid: int) -> float:
     """Seconds of a core that a process has used."""
-    ticks = _fields(pid)[_USER : _USER + 2]
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return _seconds_in(_fields(pid))
+
+
+def _wakes(thread: Path) -> int:
+    """How often a thread, by its folder, has waited for something."""
+    for line in _text(thread / "status").splitlines():
+        if line.startswith("voluntary_ctxt_switches:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _seconds_in(fields: list[str]) -> float:
+    return sum(map(int, fields[_USER : _USER + 2])) / os.sysconf("SC_CLK_TCK")
 
 
 def _fields(pid: int) -> list[str]:

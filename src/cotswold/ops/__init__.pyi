@@ -3,6 +3,7 @@ from .activated import local_layer as local_layer
 from .contrast import contrast_norm as contrast_norm
 from .filters import filter_norms as filter_norms
 from .filters import random_filters as random_filters
+from .filters import scale_to_norm_1 as scale_to_norm_1
 from .local import local_adjoint as local_adjoint
 from .local import local_outer as local_outer
 from .local import local_product as local_product
@@ -33,5 +34,6 @@ __all__ = [
     "local_outer",
     "local_product",
     "random_filters",
+    "scale_to_norm_1",
     "stack_step",
 ]

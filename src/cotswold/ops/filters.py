@@ -16,10 +16,36 @@ from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import name_of
 from cotswold.ops.batched import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.updates import Update, apply_pushes
+
+_LOCAL_DIMS = 5
 
 if TYPE_CHECKING:
     from cotswold.kernels.machine.processor import Processor
     from cotswold.kernels.maps.norms import Matrices
+
+
+def scale_to_norm_1(filters: Tensor) -> None:
+    """Divide every filter by its norm, in place; one of zeros, or that is not finite, stays as it is.
+
+    Filters ``(block_y, block_x, field_y, field_x * channel, neuron)``, or of fully connected layers and
+    convolutions a row each, ``(row, ...)``, contiguous, with the bits that a server's update gives
+    (`ops.updates`).
+
+    >>> rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    >>> scale_to_norm_1(rows)
+    >>> rows
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    if filters.ndim == _LOCAL_DIMS:
+        norms = filter_norms(filters)
+        norms[(norms == 0) | ~norms.isfinite()] = 1
+        filters.div_(norms[:, :, None, None])
+        return
+    flat = filters.view(-1)
+    update = Update("add", columns=flat.numel() // len(filters), unit_norm=True)
+    apply_pushes(update, flat, None, [(0.0, torch.zeros_like(flat))])
 
 
 def _plain_norms(filters: Tensor) -> Tensor:

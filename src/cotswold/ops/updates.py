@@ -6,12 +6,14 @@ where torch fuses multiplications with additions. Does not know: where pushes co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.kernels.available import or_torch, usable
@@ -25,11 +27,27 @@ BLOCK = 1 << 14
 CHAINS = 32
 """Chains in which the squares of a row are summed, as `kernels.updates` has them."""
 
+_first_byte: Callable[[Any], c_char] = c_char.from_buffer
+Array = NDArray[Any]
 Kind = Literal["add", "momentum", "adagrad"]
 Push = tuple[float, Tensor]
 """A factor and numbers."""
 FactorPush = tuple[float, Tensor, Tensor]
 """A factor, errors ``(example, row)``, activations ``(example, column)``, contiguous."""
+
+
+class Queue(NamedTuple):
+    """A shard and the pushes that wait for it, one at least: flat and contiguous, of one type.
+
+    Arrays of NumPy: where one lies is known sooner than of a tensor that is made of it.
+    """
+
+    update: Update
+    weights: Array
+    kept: Array | None
+    factors: Sequence[float]
+    """Of the pushes."""
+    pushes: Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,44 @@ def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
 
 
 @or_torch
+def apply_each(queues: Sequence[Queue]) -> None:
+    """`apply_pushes` to many shards in one call: small ones cost about what their bytes do.
+
+    All have one type, and updates of one kind and constant. Raises ValueError for vectors of other lengths or
+    types.
+    """
+    if not queues:
+        return
+    for queue in queues:
+        _check_queue(queue, queues[0])
+    if not usable(torch.from_numpy(queues[0].weights)):
+        for update, weights, kept, factors, pushes in queues:
+            beside = None if kept is None else torch.from_numpy(kept)
+            numbers = [torch.from_numpy(values) for values in pushes]
+            _by_torch(update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True)))
+        return
+    from cotswold.kernels import updates
+
+    every, dtype = updates.Queues(), getattr(torch, queues[0].weights.dtype.name)
+    for update, weights, kept, factors, pushes in queues:
+        if weights.size:
+            own, *others = _addresses([weights, *([] if kept is None else [kept]), *pushes])
+            beside_at = 0 if kept is None else others.pop(0)
+            every.add(_shard(update, weights.size, dtype), own, beside_at, others, factors)
+    every.run(_shard(queues[0].update, queues[0].weights.size, dtype))
+
+
+def _addresses(vectors: Sequence[Array]) -> list[int]:
+    """Where each lies; raises ValueError for one that is not contiguous."""
+    try:
+        return [addressof(_first_byte(values)) for values in vectors]  # several times as fast as ``ctypes``
+    except TypeError:  # some are only to be read, or are not contiguous
+        if not all(values.flags.c_contiguous for values in vectors):
+            raise ValueError("a vector that is not contiguous") from None
+        return [values.ctypes.data for values in vectors]
+
+
+@or_torch
 def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
     """As `apply_pushes` of the products of factors, none of which is ever in memory; `columns` are those of
     the weights.
@@ -129,6 +185,24 @@ def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequenc
             )
     if update.unit_norm and (update.columns < 1 or weights.numel() % update.columns):
         raise ValueError(f"{weights.numel()} weights are no whole rows of {update.columns}")
+
+
+def _check_queue(queue: Queue, first: Queue) -> None:
+    update, weights, kept, factors, pushes = queue
+    if (update.kind, update.constant) != (first.update.kind, first.update.constant):
+        raise ValueError(f"{update} among updates of {first.update.kind}")
+    if (kept is None) != (update.kind == "add"):
+        raise ValueError(f"{update.kind} with{'out' if kept is None else ''} a vector beside the weights")
+    if len(factors) != len(pushes):
+        raise ValueError(f"{len(factors)} factors of {len(pushes)} pushes")
+    size, dtype = weights.size, first.weights.dtype
+    for values in (weights, weights if kept is None else kept, *pushes):
+        if values.size != size or values.dtype != dtype:
+            raise ValueError(
+                f"{values.size} numbers of {values.dtype} for {size} weights of {weights.dtype} ({dtype})"
+            )
+    if update.unit_norm and (update.columns < 1 or size % update.columns):
+        raise ValueError(f"{size} weights are no whole rows of {update.columns}")
 
 
 def _by_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:

@@ -33,16 +33,30 @@ _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
 _RANKS = {_UNKNOWN: 0, BEYOND: 1}
 """Kinds of errors that are told before others."""
 
+MEANT = {
+    **dict.fromkeys(("replicas", "n_replicas", "num_replicas", "n_workers", "num_workers"), "workers"),
+    **dict.fromkeys(("lr", "eta", "step_size"), "learning_rate"),
+    "n_fetch": "fetch_every",
+    "n_push": "push_every",
+    "max_staleness": "staleness",
+    "parameter_servers": "servers",
+}
+"""What others, and papers, call fields; a word that is like that of another field is meant for this one."""
 _HINTS = {"network": ", such as [network] with layers = [], a network without hidden layers"}
 """What is said besides where a key is missing."""
 
 
 def complaint(
-    error: ValidationError, text: str, overridden: Collection[str], root: type[Section] = Recipe
+    error: ValidationError,
+    text: str,
+    overridden: Collection[str],
+    root: type[Section] = Recipe,
+    also: Collection[str] = (),
 ) -> str:
     """What follows the file's name: `, line 7: network.stacks.0.feild is not a key; did you mean field?`.
 
-    ``overridden`` are the keys that did not come from the text, ``root`` the schema of the whole file.
+    ``overridden`` are the keys that did not come from the text, ``root`` the schema of the whole file;
+    ``also`` the fields of other tables that are given beside those of `[training]`.
     """
     details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
@@ -51,7 +65,7 @@ def complaint(
     others = {_place(each, root).path for each in details} - {path}
     more = f" (and {len(others)} more)" if others else ""
     line = "" if ".".join(path) in overridden else _line(path, text)
-    return f"{line}: {_sentence(first, place)}{more}"
+    return f"{line}: {_sentence(first, place, also if path[:1] == ('training',) else ())}{more}"
 
 
 class FieldPlace(NamedTuple):
@@ -67,11 +81,11 @@ class FieldPlace(NamedTuple):
     """For the field that chooses among tables: the strategies or types of these."""
 
 
-def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
+def _sentence(error: ErrorDetails, place: FieldPlace, also: Collection[str]) -> str:
     path, owner, beside, choices = place
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
-        return f"{here} {_unknown(key, path, owner, beside)}"
+        return f"{here} {_unknown(key, path, owner, beside, also)}"
     if error["type"] == BEYOND:
         return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
@@ -94,7 +108,13 @@ def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
     return f"{here} cannot be {shown(given)}"
 
 
-def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequence[type[Section]]) -> str:
+def _unknown(
+    key: str,
+    path: tuple[str, ...],
+    owner: type[Section],
+    beside: Sequence[type[Section]],
+    also: Collection[str],
+) -> str:
     """What is wrong with a key that the table does not have: an old word, that of another kind, a slip."""
     renamed = today(path, _choices(owner))
     field, _ = chosen_by(owner) or ("", ())
@@ -102,8 +122,8 @@ def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequ
         return f"belongs to {_named(field, others)}; for {joined(_choices(owner))} it is {renamed} now"
     if renamed is not None:
         return f"was a key of an older version; it is {renamed} now"
-    known = [name for name in owner.model_fields if name != field]
-    close = get_close_matches(key, known, n=1)
+    known = [*(name for name in owner.model_fields if name != field), *also]
+    close = _meant(path, known) or get_close_matches(key, known, n=1)
     belongs = _having(key, beside)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
@@ -117,6 +137,16 @@ def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequ
     if close:
         return f"is not a key; did you mean {close[0]}?"
     return f"is not a key; known here are {', '.join(known)}"
+
+
+def _meant(path: tuple[str, ...], known: Collection[str]) -> list[str]:
+    """What a word that others use means here: a field of the table, or of another one."""
+    meant = MEANT.get(path[-1])
+    if meant is None:
+        return []
+    if meant in known:
+        return [meant]
+    return [place for place in places_of(meant) if not place.startswith(f"{path[0]}.")]
 
 
 def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:

@@ -6,7 +6,7 @@ too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tomllib import TOMLDecodeError
 
@@ -63,12 +63,19 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
     return recipe
 
 
-def from_values(values: Values, origin: str) -> Recipe:
-    """The recipe of values that a TOML text would have; raises as :func:`parse`."""
-    return _checked(migrated(values, origin), origin)
+def from_values(values: Values, origin: str, also: Collection[str] = ()) -> Recipe:
+    """The recipe of values that a TOML text would have; raises as :func:`parse`. ``also``: fields of other
+    tables that are given beside those of `[training]`, and named where one of these is not known."""
+    return _checked(migrated(values, origin), origin, also=also)
 
 
-def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[str] = ()) -> Recipe:
+def _checked(
+    values: Values,
+    origin: str,
+    text: str = "",
+    overrides: Sequence[str] = (),
+    also: Collection[str] = (),
+) -> Recipe:
     refused = join_strategies()
     try:
         recipe = Recipe.model_validate(values)
@@ -80,7 +87,7 @@ def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[st
         if isinstance(strategy, str) and unknown and strategy in refused:
             raise kind(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
-        raise kind(f"{origin}{complaint(error, text, overridden)}") from error
+        raise kind(f"{origin}{complaint(error, text, overridden, also=also)}") from error
     if recipe.input_known:
         try:
             recipe.stack_geometries()

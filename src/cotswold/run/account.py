@@ -14,13 +14,15 @@ from cotswold.recipe.schema import Price
 
 @dataclass
 class Account:
-    """Sums over the whole run, resumptions included; ``staleness`` (mean, in updates) where there is any."""
+    """Sums over the whole run, resumptions included; ``staleness`` (mean, in updates) where there is any, and
+    ``first_loss``, with which the newest phase began."""
 
     samples: int = 0
     flops: int = 0
     seconds: float = 0.0
     wire_bytes: int = 0
     staleness: float | None = None
+    first_loss: float | None = None
 
     def add(self, *, samples: int = 0, flops: int = 0, seconds: float = 0.0, wire_bytes: int = 0) -> None:
         """Count some more work."""

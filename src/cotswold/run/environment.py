@@ -34,7 +34,7 @@ def describe_environment() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_available_bytes": available_bytes(),
-        "cuda": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "cuda": _devices(torch.cuda.device_count(), Path("/proc/driver/nvidia/gpus")),
     }
 
 
@@ -43,6 +43,19 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _devices(count: int, drivers: Path) -> list[str]:
+    """So many CUDA devices by name, where the folder of their driver tells that of each.
+
+    CUDA itself is not asked: whoever has asked it, in a program, can fork no process that uses it.
+    """
+    try:
+        told = [each.read_text() for each in sorted(drivers.glob("*/information"))]
+    except OSError:
+        told = []
+    models = [_fields(text).get("Model", "CUDA device") for text in told]
+    return models if len(models) == count else ["CUDA device"] * count
 
 
 def _processor() -> tuple[str, list[str]]:
@@ -55,9 +68,15 @@ def _processor() -> tuple[str, list[str]]:
 
 def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
     """Model and flags from the text of /proc/cpuinfo, which x86 and ARM write differently."""
+    fields = _fields(text)
+    model = fields.get("model name") or fields.get("Hardware") or platform.processor() or platform.machine()
+    return model, sorted((fields.get("flags") or fields.get("Features") or "").split())
+
+
+def _fields(text: str) -> dict[str, str]:
+    """The first value of each key, in lines as ``key: value``."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
-    model = fields.get("model name") or fields.get("Hardware") or platform.processor() or platform.machine()
-    return model, sorted((fields.get("flags") or fields.get("Features") or "").split())
+    return fields

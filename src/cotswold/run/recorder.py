@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Literal, Protocol
 
 import torch
@@ -24,6 +26,10 @@ from cotswold.run.stop import Stop
 
 EVENT_SECONDS = 1.0
 """Means are due so long after the last ones."""
+_FAR = 10.0
+"""A loss that ends so many times above where it began is worth a warning."""
+_LAST = 8
+"""Of so many losses, the last ones, the median is where it ended."""
 
 
 class Log(Protocol):
@@ -74,6 +80,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self._meter = Meter(self.clock)
         self._saved_at = self._counted_until = self.clock()
+        self._last_losses: deque[float] = deque(maxlen=_LAST)
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
 
     def start(self) -> None:
@@ -81,7 +88,10 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
 
     def event(self, kind: str, **fields: object) -> None:
-        """Write an event."""
+        """Write an event; with a `stack` a phase begins, whose loss is another one."""
+        if kind == "stack":
+            self.account.first_loss = None
+            self._last_losses.clear()
         self.log.write(kind, **fields)
 
     def show(self, kind: str, **fields: object) -> None:
@@ -117,6 +127,9 @@ class Recorder:
             raise self.diverged(f"the objective became {metrics.loss}", where)
         flops *= metrics.samples
         self.account.add(samples=metrics.samples, flops=flops)
+        if self.account.first_loss is None:
+            self.account.first_loss = metrics.loss
+        self._last_losses.append(metrics.loss)
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:
@@ -209,11 +222,24 @@ class Recorder:
         self._counted_until = now
 
     def end(self, status: str, price: Price, why: str = "") -> None:
-        """Write the last event: how it ended, ``why`` where it failed, and the account."""
+        """Write the last event: how it ended, ``why`` where it failed, the account, and a ``warning`` where
+        the loss ended far above where it began."""
         summary = self.account.summary(price, self.run_seconds)
         # an event's own seconds are those of the run
         summary["training_seconds"] = summary.pop("seconds")
-        self.event("end", status=status, **({"why": why} if why else {}), **summary)
+        grown = "" if status == "failed" else self._grown()
+        said = {"why": why} if why else {}
+        self.event("end", status=status, **said, **({"warning": grown} if grown else {}), **summary)
+
+    def _grown(self) -> str:
+        """What is to be said of a loss that grew far, and stayed finite; empty where it did not."""
+        first = self.account.first_loss
+        if not first or first < 0 or not self._last_losses:
+            return ""
+        last = median(self._last_losses)
+        if last <= _FAR * first:
+            return ""
+        return f"the loss ended at {last:.3g}, far above the {first:.3g} at which it began; {self.remedy}"
 
     def diverged(self, what: str, where: str) -> DivergedError:
         """The error of a run whose numbers are none any more."""

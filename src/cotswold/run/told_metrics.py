@@ -16,6 +16,8 @@ Values = Sequence[tuple[Mapping[str, str], float]]
 _OUTCOMES = ("handed_out", "counted", "torn", "refused", "lost", "left_out")
 _STATES = ("starting", "joining", "pulling", "computing", "pushing", "idle", "gone")
 
+_EVALUATOR_STATES = ("starting", "judging", "idle")
+
 _OF_STEPS: Sequence[tuple[str, str, str]] = (
     ("loss", "loss", "Mean loss on training samples since the event before."),
     ("accuracy", "accuracy_ratio", "Part of the training samples that were right since the event before."),
@@ -36,6 +38,11 @@ _OF_SERVERS: Sequence[tuple[str, str, str]] = (
     ("shards", "server_shards", "Shards that a server has."),
     ("silent_seconds", "server_silent_seconds", "For how long a server has not answered."),
 )
+_OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
+    ("judges", "evaluator_samples", "Samples that counted in the parameters that it judges, or judged last."),
+    ("for_seconds", "evaluator_state_seconds", "For how long it has done that."),
+    ("silent_seconds", "evaluator_silent_seconds", "For how long nothing was heard of it."),
+)
 
 
 def families(
@@ -51,6 +58,7 @@ def families(
         *_validations(newest.get("validation", {})),
         *_replicas(replicas),
         *_servers(_rows(replicas, "servers")),
+        *_evaluators(_rows(replicas, "evaluators")),
         *_evaluations(newest.get("portions", {})),
         _counter("checkpoints_total", "Checkpoints that this process has saved.", [({}, saved)]),
         _counter("process_ends_total", "Replicas, workers and servers that have ended.", [({}, ended)]),
@@ -135,6 +143,20 @@ def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
             for reason, count in _pairs(row.get("refused"))
         ],
     )
+
+
+def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
+    yield _gauge(
+        "evaluator_state",
+        "1 for what an evaluator does, 0 for what it does not.",
+        [
+            ({"evaluator": str(row.get("name")), "state": state}, float(row.get("doing") == state))
+            for row in rows
+            for state in _EVALUATOR_STATES
+        ],
+    )
+    for field, name, about in _OF_EVALUATORS:
+        yield _gauge(name, about, _each(rows, "evaluator", field))
 
 
 def _evaluations(portions: Fields) -> Iterator[Family]:

@@ -1,5 +1,6 @@
 import cotswold.api.connecting as connecting
 
+from .admission import Pass as Pass
 from .admission import UpdateArithmetic as UpdateArithmetic
 from .asked import Account as Account
 from .asked import Counted as Counted
@@ -12,9 +13,9 @@ from .dealing import Permutation as Permutation
 from .dispatching import Dispatch as Dispatch
 from .dispatching import Dispatcher as Dispatcher
 from .freezing import Frozen as Frozen
+from .numbering import Part as Part
 from .portions import Ledger as Ledger
 from .replica import Pace as Pace
-from .replica import Part as Part
 from .replica import Replica as Replica
 from .replica import StepTask as StepTask
 from .rounds import RoundDone as RoundDone
@@ -45,6 +46,7 @@ __all__ = [
     "Ledger",
     "Pace",
     "Part",
+    "Pass",
     "Permutation",
     "Replica",
     "Request",

@@ -39,6 +39,21 @@ class Factors(Generic[Held]):
     examples: int
 
 
+@dataclass(frozen=True, eq=False)
+class Pass(Generic[Values]):
+    """What is applied to a shard in one pass: pushes in their order, one at least."""
+
+    weights: Values
+    kept: Sequence[Values]
+    """The vectors that the rule keeps, in its order."""
+    pushes: Sequence[tuple[float, Values | Factors[Values]]]
+    """(η or s, what is pushed)"""
+    columns: int
+    """Numbers of a row."""
+    unit_norm: bool = False
+    """Whether each row is scaled to norm 1 afterwards."""
+
+
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
 
@@ -49,23 +64,13 @@ class UpdateArithmetic(Protocol[Values]):
         """
         ...
 
-    def apply(
-        self,
-        rule: Rule,
-        weights: Values,
-        kept: Sequence[Values],
-        pushes: Sequence[tuple[float, Values | Factors[Values]]],
-        columns: int,
-        unit_norm: bool,
-    ) -> None:
-        """All pushes, in order, in one pass over the shard: each is (η or s, what is pushed); in place.
-
-        With ``unit_norm`` each row of ``columns`` numbers is scaled to norm 1 afterwards.
-        """
+    def apply(self, rule: Rule, passes: Sequence[Pass[Values]]) -> None:
+        """All of them, of several shards, in place."""
         ...
 
-    def is_finite(self, pushed: Values | Factors[Values]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares in their own type.
+    def first_not_finite(self, pushed: Sequence[Values | Factors[Values]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares in their own type is
+        not; None where there is none.
 
         Of factors: the product of both sums, which bounds every number of their gradient.
         """
@@ -198,11 +203,12 @@ class Admission(Generic[Values]):
                     found.append(self._updates.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
-        for number, pushed in zip(update.shards, found, strict=True):
-            if not self._updates.is_finite(pushed):  # nor numbers of which no rule can take squares
-                raise RefusedError(
-                    "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
-                )
+        place = self._updates.first_not_finite(found)  # nor numbers of which no rule can take squares
+        if place is not None:
+            number = update.shards[place]
+            raise RefusedError(
+                "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
+            )
         return found
 
     def _factored(

@@ -48,6 +48,13 @@ def is_of(sender: str, replica: str) -> bool:
     return sender == replica or (name == replica and rank.isdecimal())
 
 
+def may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
+    """Whether a replica, or a rank of it, says a message as itself."""
+    if isinstance(message, Update):
+        return sender == name_of(replica, message.part) and bool(message.parts or not message.part)
+    return is_of(sender, replica)
+
+
 @dataclass
 class _Pull:
     """One that is not answered."""

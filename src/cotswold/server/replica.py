@@ -48,9 +48,9 @@ from cotswold.server.messages import (
     Rejoin,
     Send,
     ToReplica,
-    Update,
     UpdateRefused,
 )
+from cotswold.server.numbering import Numbered, Origin, Part
 from cotswold.server.ranges import joined
 
 
@@ -107,18 +107,6 @@ class StepTask:
     """Accumulations that were closed and are not in that pull."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """What goes to one server: fields of its `Update`."""
-
-    kind: str
-    shards: tuple[int, ...]
-    examples: tuple[int, ...]
-    buffers: tuple[object, ...]
-    scale: float = 1.0
-    decay: float = 0.0
-
-
 @dataclass
 class _Accumulation:
     versions: dict[int, int]
@@ -135,6 +123,8 @@ class _Session:
     """What a replica has while it is in a session."""
 
     admitted: Admitted
+    updates: Numbered
+    """What it pushes."""
     versions: dict[int, int]
     """Of the shards that it has, or that wait for being installed; -1 for none."""
     hands: list[tuple[int, int]] = field(default_factory=list)
@@ -154,19 +144,17 @@ class _Session:
     """Whether a pull must come before the next step."""
     has_pulled: bool = False
     """Whether it has pulled for its next push."""
-    number: int = 0
-    """Of the newest push."""
-    pushing: dict[str, Update] = field(default_factory=dict)
-    """Not answered, by server."""
-    push_sent: float = 0.0
-    marked: int = 0
-    """The newest checkpoint whose marker was sent."""
     accumulation: _Accumulation | None = None
     closed: _Accumulation | None = None
     """Waits for the push before it."""
     closings: int = 0
     """Accumulations that were closed."""
     beaten: float = float("-inf")
+
+    @property
+    def pushing(self) -> tuple[str, ...]:
+        """The servers that have not answered the newest push."""
+        return tuple(self.updates.waiting)
 
     @property
     def left(self) -> int:
@@ -201,7 +189,7 @@ class Replica:
             return ("gone", ()) if self.state is State.GONE else ("joining", (COORDINATOR,))
         if self._stepping is not None:
             return "computing", ()
-        pushing, pulling = tuple(session.pushing), tuple(session.pulling)
+        pushing, pulling = session.pushing, tuple(session.pulling)
         if self.state is State.FETCHING:
             return "pulling", pulling
         if pushing and (session.closed is not None or not session.hands or not self.pace.overlap):
@@ -231,9 +219,9 @@ class Replica:
             case PulledNewer() if message.server == sender:
                 self._pulled(session, message)
             case Applied() if message.server == sender:
-                self._answered(session, sender, message.number)
+                session.updates.answered(sender, message.number)
             case UpdateRefused() if message.server == sender:
-                self._refused(session, sender, message)
+                session.updates.refused(sender, message)
             case _:
                 return []
         return self._go_on(session, now)
@@ -253,9 +241,7 @@ class Replica:
         if session.pulling and now - session.pull_sent >= retry:
             session.pull_sent = now
             sends += [Send(server, pull) for server, pull in session.pulling.items()]
-        if session.pushing and now - session.push_sent >= retry:
-            session.push_sent = now
-            sends += [Send(server, update) for server, update in session.pushing.items()]
+        sends += session.updates.again(now)
         if now - session.beaten >= session.admitted.beat_seconds:
             sends += self._rest(session, now)
             sends += self._beat(session, now)
@@ -321,7 +307,7 @@ class Replica:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
         versions = {shard.number: -1 for shard in admitted.shards}
-        self._session = session = _Session(admitted, versions)
+        self._session = session = _Session(admitted, Numbered(admitted), versions)
         self.state = State.FETCHING
         return [*self._pull(session, now), *self._beat(session, now)]
 
@@ -360,8 +346,9 @@ class Replica:
 
     def _pull(self, session: _Session, now: float) -> list[Send]:
         """Ask every server for what is newer."""
-        # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next
-        number = 0 if session.pushing or session.closed else session.number + 1
+        # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next;
+        # a marker waits for nobody
+        number = 0 if session.updates.is_working or session.closed else session.updates.worked + 1
         session.pull_sent, session.since_pull = now, 0
         session.pulls, session.pulled_closed = session.pulls + 1, session.closings - bool(session.closed)
         session.has_pulled = session.has_pulled or number > 0
@@ -403,17 +390,6 @@ class Replica:
 
     # --- pushes ---
 
-    def _answered(self, session: _Session, server: str, number: int) -> None:
-        if number == session.number:
-            session.pushing.pop(server, None)
-
-    def _refused(self, session: _Session, server: str, refusal: UpdateRefused) -> None:
-        """What may come again does with the next `tick`; so does what is refused for the session's sake."""
-        is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
-        if refusal.again or is_lasting or refusal.number != session.number or server not in session.pushing:
-            return
-        self._answered(session, server, refusal.number)
-
     def _go_on(self, session: _Session, now: float) -> list[Send]:
         """Send what may be sent now: one push at a time, a pull when one is due."""
         if self.state is not State.READY:
@@ -422,12 +398,13 @@ class Replica:
         if self.pace.moves and self.pace.overlap and not session.pushing:
             sends += self._pull_if_due(session, now)
         checkpoint = 0 if session.directions is None else session.directions.checkpoint
-        if not session.pushing and checkpoint > session.marked:
-            session.marked = checkpoint
-            sends += self._push(session, None, now)
+        if not session.pushing and checkpoint > session.updates.marked:
+            sends += session.updates.mark(checkpoint, now)
         elif not session.pushing and session.closed is not None:
             closed, session.closed = session.closed, None
-            sends += self._push(session, closed, now)
+            session.has_pulled = False
+            origin = Origin(closed.versions, closed.rate, closed.samples)
+            sends += session.updates.push(closed.parts, origin, now)
         is_free = self.pace.overlap and not self.pace.moves
         if is_free or not (session.pushing or session.closed):
             sends += self._pull_if_due(session, now)
@@ -439,38 +416,10 @@ class Replica:
         is_busy = session.pulling or (self.pace.moves and session.installs and not session.must_pull)
         return self._pull(session, now) if is_due and not is_busy else []
 
-    def _push(self, session: _Session, closed: _Accumulation | None, now: float) -> list[Send]:
-        """The next number to every server: an accumulation, or a marker alone."""
-        session.number += 1
-        session.push_sent, session.has_pulled = now, False
-        nothing = Part("gradient", (), (), ())
-        session.pushing = {
-            server: self._update(session, closed, nothing if closed is None else closed.parts[server])
-            for server, _ in session.admitted.servers
-        }
-        return [Send(server, update) for server, update in session.pushing.items()]
-
-    def _update(self, session: _Session, closed: _Accumulation | None, part: Part) -> Update:
-        return Update(
-            session.admitted.run,
-            self.session,
-            session.number,
-            part.kind,
-            part.shards,
-            () if closed is None else tuple(closed.versions[number] for number in part.shards),
-            0 if closed is None else closed.rate,
-            part.scale,
-            () if closed is None else closed.samples,
-            session.marked,
-            part.examples,
-            part.buffers,
-            part.decay,
-        )
-
     def _rest(self, session: _Session, now: float) -> list[Send]:
         """Nothing is in hand: whoever waits for what it computes from its pull need not."""
         busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
         if busy or self._stepping or not session.has_pulled or self.state is not State.READY:
             return []
-        session.must_pull = True
-        return self._push(session, None, now)
+        session.must_pull, session.has_pulled = True, False
+        return session.updates.push({}, Origin(), now)

@@ -17,10 +17,14 @@ faster ones once b updates came since its pull; of those that may be applied, th
 update comes, its staleness is at most b; those of other replicas that are older go before it, one of each.
 
 That cannot deadlock. A replica is waited for by others only where it pulls for its next push, and all its
-pushes before are answered: so it computes, and waits for none (a pull made while a push waits names no push,
-and holds nobody back). It stops holding others back when it pushes (an update without shards will do) and
-when its session ends; and when the queue has no room for another update, all that waits is applied, however
-stale others become: memory goes before staleness.
+pushes before are answered, but for the marker of a checkpoint: so it computes, and waits for none (a pull
+made while a push waits names no push, and holds nobody back). It still holds others back when it has sent a
+marker; it stops when it pushes (an update without shards will do) and when its session ends. And when the
+queue has no room for another update, all that waits is applied, however stale others become: memory goes
+before staleness.
+
+So do checkpoints. What waits behind a marker waits for the markers of all others, who send them once their
+pushes are answered: it makes nobody wait, whether it has found room or not, and may become staler than b.
 """
 
 from __future__ import annotations
@@ -63,13 +67,15 @@ class Histogram:
     bins: list[int] = field(default_factory=list)
     """How many there were of staleness 0, 1, 2 to 3, 4 to 7, and so on: 64 bins at most."""
 
-    def add(self, staleness: int) -> None:
-        """An update was applied."""
+    def add(self, staleness: int, times: int = 1) -> None:
+        """So many updates of a staleness were applied."""
         place = min(staleness.bit_length(), 63)
-        self.bins += [0] * (place + 1 - len(self.bins))
-        self.bins[place] += 1
-        self.updates, self.total = self.updates + 1, self.total + staleness
-        self.largest = max(self.largest, staleness)
+        if place >= len(self.bins):
+            self.bins += [0] * (place + 1 - len(self.bins))
+        self.bins[place] += times
+        self.updates, self.total = self.updates + times, self.total + times * staleness
+        if staleness > self.largest:
+            self.largest = staleness
 
     @property
     def mean(self) -> float:

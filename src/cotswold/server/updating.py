@@ -1,8 +1,8 @@
 """The asynchronous half of a parameter server: updates that are applied as they come, each once.
 
-Knows: sessions and the number of each one's newest update, versions of shards, the queue, markers. Does not
-know: where numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`, whose
-vectors these are).
+Knows: versions of shards, the queue, markers, what is done with an update by its number. Does not know: where
+numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`, whose vectors these
+are). What is kept of a session is in `session`.
 
     an update of session s whose last number is n          what happens
     another run's; of a session that is not living         refused
@@ -13,9 +13,10 @@ vectors these are).
     n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
     n + 1, no room                                         what waits is applied at once
     n + 1, and there still is none                         refused, to be sent again: ``busy``
-    n + 1, without shards                                  `Applied`: its marker is in
+    n + 1, without shards, of a checkpoint that is new     `Applied`: its marker is in
     n + 1, a part of it, and others are missing            kept (`parts`), outside of the queue
     n + 1, the last part                                   as an update that came whole
+    n + 1, without shards                                  `Applied`: it computes nothing from what it pulled
     n + 1                                                  queued
 
     the queue                                              what happens
@@ -25,28 +26,26 @@ vectors these are).
     behind its marker, and others owe theirs               stays until the shards are frozen
     its session ends                                       applied at once, answered to nobody
     its session ends, and it is behind its marker          forgotten: it is in no shard, and nobody said so
-    its session ends, and parts of it are missing          the same
     all living sessions' markers are in                    what is not behind one is applied at once; the
                                                            shards are copied (frozen)
 
 A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
 coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
 
-A session is one incarnation of a replica, and no number of it is kept once it is over. It may be several
-ranks, each with a connection of its own: any of them pulls, an update is of all that have some of its shards,
-and its answer goes to the first. A pull is answered at once from what is applied. The queue is bounded in
-bytes, so memory is: an update is taken where it fits, or where nothing waits.
+A pull is answered at once from what is applied. The queue is bounded in bytes, so memory is: an update is
+taken where it fits, or where nothing waits.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.admission import Admission, Factors, Product, RefusedError, UpdateArithmetic
+from cotswold.server.admission import Admission, Factors, Pass, Product, RefusedError, UpdateArithmetic
 from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.messages import (
     COORDINATOR,
@@ -61,9 +60,10 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.ranges import are_apart, joined, without
-from cotswold.server.ranks import is_of
-from cotswold.server.sessions import Session, Waiting, may_say, said_of
+from cotswold.server.parts import Parts
+from cotswold.server.ranges import are_apart
+from cotswold.server.ranks import is_of, may_say
+from cotswold.server.session import Session, Sessions
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram, Staleness
 
@@ -99,6 +99,19 @@ class Asynchronous:
     """What makes gradients of factors for tensors that are no matrices, in numbers."""
 
 
+@dataclass(eq=False)
+class _Waiting(Generic[Values]):
+    session: int
+    update: Update
+    rate: float
+    values: list[Values | Factors[Values]]
+    numbers: dict[int, int]
+    """How many are kept meanwhile, by shard."""
+    checkpoint: int
+    """It is in later ones alone."""
+    is_dropped: bool = False
+
+
 _Pushed = tuple[float, Values | Factors[Values]]
 
 
@@ -119,6 +132,9 @@ class Updates(Generic[Values]):
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
+        self._unit_filters = settings.unit_norm & self._products.keys()
+        """Tensors whose filters are made of norm 1 by their products; those of others are rows."""
+        self._unit_rows = settings.unit_norm - self._unit_filters
         self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
         """How many updates each shard has had."""
         self.staleness = {number: Histogram() for number in server.numbers}
@@ -131,12 +147,10 @@ class Updates(Generic[Values]):
         self._frozen = 0
         self._order = Order(0, (), (), 0, 0)
         self._rates: dict[int, float] = {}
-        self._sessions: dict[int, Session[Values]] = {}
-        self._ended: dict[int, Session[Values]] = {}
-        """With the newest order."""
-        self._gone: dict[int, Session[Values]] = {}
-        """That ended since a checkpoint began which is not frozen."""
-        self._queue: list[Waiting[Values]] = []
+        self._sessions = Sessions(settings.run)
+        self._parts: dict[int, Parts[Values]] = {}
+        """Of the next update of each session whose replica has several ranks."""
+        self._queue: list[_Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
         """That wait, by shard."""
         self._is_crowded = False
@@ -155,22 +169,24 @@ class Updates(Generic[Values]):
     @property
     def replicas(self) -> dict[str, Histogram]:
         """The staleness of what each living session had applied here, by its name."""
-        return {session.name: session.staleness for session in self._sessions.values()}
+        return {session.name: session.staleness for _, session in self._sessions}
 
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The names of sessions that make updates of others wait: by a marker that they owe, or because they
         compute from what these would make too stale."""
         checkpoint = self._order.checkpoint
-        if checkpoint > self._frozen:
-            return tuple(each.name for each in self._sessions.values() if each.checkpoint < checkpoint)
-        found = {key for each in self._queue for key in self._aged(each, self.versions)}
-        return tuple(session.name for key, session in self._sessions.items() if key in found)
+        owing = self._sessions.owing(checkpoint) if checkpoint > self._frozen else ()
+        found = {key for each in self._ahead for key in self._aged(each, self.versions)}
+        return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
     def replica(self, sender: str, message: ToUpdates) -> str:
         """The replica that says something, where one of its ranks does; otherwise the sender."""
-        session = self._sessions.get(message.session) if isinstance(message, Update | PullNewer) else None
-        return session.name if session is not None and is_of(sender, session.name) else sender
+        if isinstance(message, Update | PullNewer):
+            session = self._sessions.living.get(message.session)
+            if session is not None and is_of(sender, session.name):
+                return session.name
+        return sender
 
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
@@ -207,52 +223,63 @@ class Updates(Generic[Values]):
             return self._marked(session, update)
         return self._admitted(session, update)
 
-    def _admitted(self, session: Session[Values], update: Update) -> list[Send]:
+    def _admitted(self, session: Session, update: Update) -> list[Send]:
         """The next update of a session, or a part of it, is queued or refused."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self._rates)
-            whole = self._whole(session, update)
+            whole = self._whole(update)
             if whole is None:
                 return []
-            busy = self._busy(whole[0], session)
+            known, values = whole
+            numbers = self._admission.size(known)
+            busy = self._busy(known, session, numbers)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(whole[0], session)
+                busy = self._busy(known, session, numbers)
             if busy is not None:
+                session.waits()  # others need not: their markers may be what it waits for
                 return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
-            values = whole[1] if update.parts else self._admission.read(update, self._weights)
+            if not update.parts:
+                values = self._admission.read(update, self._weights)
         except RefusedError as error:
-            session.last, session.answer = update.number, self._refusal(update, str(error))
-            session.parts.clear()
-            if are_apart(update.samples):
-                session.missed = joined(session.missed, update.samples)
-            return [*sends, Send(session.name, session.answer)]
+            refusal = self._refusal(update, str(error))
+            self._parts.pop(update.session, None)
+            session.took(update.number, update.checkpoint, is_empty=False)
+            session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
+            return [*sends, Send(session.name, refusal)]
         self.taken += not update.parts
-        self._wait(session, replace(whole[0], buffers=()), values)  # what values need of them these keep
+        self._parts.pop(update.session, None)
+        checkpoint = max(update.checkpoint, session.checkpoint)
+        known = replace(known, buffers=())  # what their values need of them these keep
+        waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        session.took(update.number, update.checkpoint, is_empty=False)
+        session.answer = None
+        self._queue.append(waiting)
+        self._count(waiting, 1)
         return sends
 
-    def _whole(
-        self, session: Session[Values], update: Update
-    ) -> tuple[Update, list[Values | Factors[Values]]] | None:
+    def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
         """An update with what was read of its parts, which is nothing where it came whole; None while parts
         are missing. Raises RefusedError."""
         if not update.parts:
             return update, []
-        if session.parts.lacks(update):
+        parts = self._parts.setdefault(update.session, Parts())
+        if parts.lacks(update):
             if self.settings.name not in self._server.vectors:
                 return None  # it is sent again
-            session.parts.put(update, self._admission.read(update, self._weights))
+            parts.put(update, self._admission.read(update, self._weights))
             self.taken += 1
-        return session.parts.whole()
+        return parts.whole()
 
-    def _wait(self, session: Session[Values], update: Update, values: list[Values | Factors[Values]]) -> None:
-        numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
-        waiting = Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
-        session.last, session.answer = update.number, None
-        session.parts.clear()
-        self._queue.append(waiting)
-        self._count(waiting, 1)
+    def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
+        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
+        session = self._sessions.living.get(message.session)
+        if session is not None and message.run == self.settings.run:
+            if may_say(message, sender, session.name):
+                return session
+            return f"session: {message.session} is no living session of {sender!r:.60} as it says it"
+        return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, Deltas):
@@ -260,21 +287,12 @@ class Updates(Generic[Values]):
         greatest = self._rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _living(self, sender: str, message: Update | PullNewer) -> Session[Values] | str:
-        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
-        if message.run != self.settings.run:
-            return f"run: it is meant for {message.run!r:.60}, and this is {self.settings.run!r}"
-        session = self._sessions.get(message.session)
-        if session is None or not may_say(message, sender, session.name):
-            return f"session: {message.session} is no living session of {sender!r:.60}"
-        return session
-
     def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
         kind = reason.split()[0].rstrip(":")
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
-    def _busy(self, update: Update, session: Session[Values]) -> str | None:
+    def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
         """Why an update must come again; None where there is room for it.
 
         What is behind a marker gets half of the room, so that it keeps nobody's marker back.
@@ -285,15 +303,11 @@ class Updates(Generic[Values]):
         share = 2 if is_behind else 1
         ahead = self._queue if is_behind else self._ahead
         room, item_bytes = self.settings.room, self.settings.item_bytes
-        bytes_more = {number: count * item_bytes for number, count in self._admission.size(update).items()}
-        taken = {number for each in ahead for number in each.numbers}
-        if is_behind:
-            taken.update(bytes_more)
-        full = [
-            number
-            for number, more in bytes_more.items()
-            if number in taken and self._bytes[number] + more > room.shard_bytes // share
-        ]
+        bytes_more = {number: count * item_bytes for number, count in numbers.items()}
+        most = room.shard_bytes // share
+        tight = [number for number, more in bytes_more.items() if self._bytes[number] + more > most]
+        # one that finds nothing waiting for it is taken, whatever its size
+        full = tight and (is_behind or any(number in each.numbers for each in ahead for number in tight))
         all_more = sum(bytes_more.values())
         if full or ((ahead or is_behind) and self.waiting + all_more > room.all_bytes // share):
             self._is_crowded = self._is_crowded or not is_behind
@@ -301,12 +315,13 @@ class Updates(Generic[Values]):
         return None
 
     @property
-    def _ahead(self) -> list[Waiting[Values]]:
+    def _ahead(self) -> list[_Waiting[Values]]:
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
         return [each for each in self._queue if each.checkpoint <= self._frozen]
 
-    def _marked(self, session: Session[Values], update: Update) -> list[Send]:
-        session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
+    def _marked(self, session: Session, update: Update) -> list[Send]:
+        session.took(update.number, update.checkpoint, is_empty=True)
+        session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
         return [Send(session.name, session.answer), *self._freeze()]
 
@@ -316,7 +331,7 @@ class Updates(Generic[Values]):
             update.session, self._server.name, update.number, update.shards, versions, self.waiting
         )
 
-    def _count(self, waiting: Waiting[Values], sign: int) -> None:
+    def _count(self, waiting: _Waiting[Values], sign: int) -> None:
         for number, count in waiting.numbers.items():
             self._bytes[number] += sign * count * self.settings.item_bytes
             assert self._bytes[number] >= 0, f"shard {number} has less than nothing waiting"
@@ -325,92 +340,95 @@ class Updates(Generic[Values]):
 
     def drain(self) -> list[Send]:
         """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
-        ready: list[Waiting[Values]] = []
-        ahead = dict(self.versions)
+        is_crowded, self._is_crowded = self._is_crowded, False
         queue = self._ahead
         if self.settings.staleness.policy == "wait":
             queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
+            queue = queue if is_crowded else self._harmless(queue)
+        return self._apply(queue)
+
+    def _harmless(self, queue: Sequence[_Waiting[Values]]) -> list[_Waiting[Values]]:
+        """Those that make, one after the other, nothing too stale that another session computes."""
+        found: list[_Waiting[Values]] = []
+        versions = dict(self.versions)
         for each in queue:
-            if self._is_crowded or not self._ages_others(each, ahead):
-                ready.append(each)
+            if next(self._aged(each, versions), None) is None:
+                found.append(each)
                 for number in each.update.shards:
-                    ahead[number] += 1
-        self._is_crowded = False
-        return self._apply(ready)
+                    versions[number] += 1
+        return found
 
-    def _ages_others(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> bool:
-        """Whether applying it would make what another session computes too stale."""
-        return next(self._aged(waiting, versions), None) is not None
-
-    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+    def _aged(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
         """The sessions whose computing it would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
             return
-        for key, session in self._sessions.items():
-            if key != waiting.session and session.pulled_for == session.last + 1:
-                for number in waiting.update.shards:
-                    base = session.bases.get(number)
-                    if base is not None and versions[number] + 1 - base > policy.bound:
-                        yield key
-                        break
+        for key, session in self._sessions:
+            if key != waiting.session:
+                bases = session.computes_from
+                shards = [number for number in waiting.update.shards if number in bases]
+                if any(versions[number] + 1 - bases[number] > policy.bound for number in shards):
+                    yield key
 
-    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
+    def _apply(self, ready: Sequence[_Waiting[Values]]) -> list[Send]:
         """These, in order, out of the queue."""
         if not ready:
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[_Pushed[Values]]] = {number: [] for number in self._server.numbers}
+        pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
+        weights = self._vector(self.settings.name)
+        kept = [self._vector(name) for name in self.settings.rule.keeps]
+        passes: list[Pass[Values]] = []
         for place, shard in enumerate(self._server.shards):
-            if pushes[shard.number]:
-                self._updates.apply(
-                    self.settings.rule,
-                    self._vector(self.settings.name)[place],
-                    [self._vector(name)[place] for name in self.settings.rule.keeps],
-                    pushes[shard.number],
-                    self.settings.columns[shard.tensor],
-                    shard.tensor in self.settings.unit_norm and shard.tensor not in self._products,
-                )
-                if shard.tensor in self.settings.unit_norm and shard.tensor in self._products:
-                    weights = self._vector(self.settings.name)[place]
-                    self._products[shard.tensor].scale_to_norm_1(weights)
+            some = pushes.get(shard.number)
+            if some is not None:
+                columns = self.settings.columns[shard.tensor]
+                is_unit = shard.tensor in self._unit_rows
+                passes.append(Pass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+        self._updates.apply(self.settings.rule, passes)
+        for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
+            if shard.tensor in self._unit_filters and shard.number in pushes:
+                self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
-        waiting.is_dropped = any(self.settings.staleness.scale(each) == 0 for each in stale)
+        scales = [self.settings.staleness.scale(each) for each in stale]
+        waiting.is_dropped = 0.0 in scales
         if waiting.is_dropped:
             return
-        session = self._sessions.get(waiting.session) or self._ended[waiting.session]
-        for number, each, values in zip(update.shards, stale, waiting.values, strict=True):
-            factor = waiting.rate * update.scale * self.settings.staleness.scale(each)
-            pushes[number].append((factor, values))
+        session = self._sessions.of(waiting.session)
+        whole = waiting.rate * update.scale
+        for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
+            pushes[number].append((whole * scale, values))
             self.staleness[number].add(each)
-            session.staleness.add(each)
             self.versions[number] += 1
+        for each, times in Counter(stale).items():
+            session.staleness.add(each, times)
 
     def _staleness(self, update: Update) -> list[int]:
         """Of each of its shards."""
         pairs = zip(update.shards, update.versions, strict=True)
         return [max(0, self.versions[number] - version) for number, version in pairs]
 
-    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
+    def _answered(self, waiting: _Waiting[Values]) -> list[Send]:
         update = waiting.update
-        session = self._sessions.get(waiting.session) or self._ended[waiting.session]
+        session = self._sessions.of(waiting.session)
+        answer: Applied | UpdateRefused
         if waiting.is_dropped:
             bound = self.settings.staleness.bound
-            session.answer = self._refusal(update, f"stale: more than {bound} updates came before it")
-            session.missed = joined(session.missed, update.samples)
+            answer = self._refusal(update, f"stale: more than {bound} updates came before it")
+            session.has_missed(update.samples, answer)
         else:
-            session.samples = joined(session.samples, update.samples)
-            session.answer = self._applied(update)
-        return [Send(session.name, session.answer)] if waiting.session in self._sessions else []
+            answer = self._applied(update)
+            session.has_applied(update.samples, answer)
+        return [Send(session.name, answer)] if waiting.session in self._sessions.living else []
 
     @property
     def _weights(self) -> Mapping[int, Values]:
@@ -434,11 +452,8 @@ class Updates(Generic[Values]):
         error = session if isinstance(session, str) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
-        if isinstance(session, Session) and pull.number == session.last + 1:
-            if pull.number > session.pulled_for:
-                session.pulled_for, session.bases = pull.number, {}
-            for number in pull.shards:  # asked again, it may have had the first answer
-                session.bases.setdefault(number, self.versions[number])
+        if isinstance(session, Session):
+            session.pulled(pull.number, [(number, self.versions[number]) for number in pull.shards])
         place = {number: place for place, number in enumerate(self._server.numbers)}
         newer = tuple(
             number
@@ -457,7 +472,7 @@ class Updates(Generic[Values]):
 
     def _mistake(self, pull: PullNewer) -> str | None:
         if pull.run != self.settings.run:
-            return f"run: it is meant for {pull.run!r:.60}, and this is {self.settings.run!r}"
+            return self._sessions.foreign(pull.run)
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: shards {strange} are not here"
@@ -481,29 +496,21 @@ class Updates(Generic[Values]):
                 self.frozen = None
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
-        samples = said_of({**self._ended, **self._sessions})
+        samples = self._sessions.said()
         answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting, cut)
         return [*sends, Send(COORDINATOR, answer)]
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
         """These sessions live; what others have waiting is applied, unless it is behind a marker."""
-        for number, name in names.items():  # whoever is new owes no marker: it has sent nothing
-            self._sessions.setdefault(number, Session(name, checkpoint=self._order.checkpoint))
-        self._ended = {
-            number: self._sessions.pop(number) for number in list(self._sessions) if number not in names
-        }
-        if self._order.checkpoint > self._frozen:
-            self._gone.update(self._ended)
-        sends = self._apply([each for each in self._ahead if each.session in self._ended])
-        for ended in self._ended.values():
-            ended.parts.clear()
-        for each in [each for each in self._queue if each.session in self._ended]:
+        checkpoint = self._order.checkpoint
+        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self._frozen)
+        ended = self._sessions.ended
+        self._parts = {number: each for number, each in self._parts.items() if number not in ended}
+        sends = self._apply([each for each in self._ahead if each.session in ended])
+        for each in [each for each in self._queue if each.session in ended]:
             self._queue.remove(each)
             self._count(each, -1)
-        below = ((0, self._order.settled),)
-        for session in (*self._sessions.values(), *self._ended.values()):
-            session.samples = without(session.samples, below)
-            session.missed = without(session.missed, below)
+        self._sessions.settle(self._order.settled)
         return sends
 
     # --- checkpoints ---
@@ -511,8 +518,7 @@ class Updates(Generic[Values]):
     def _freeze(self) -> list[Send]:
         """Keep the state of a checkpoint, once all markers are in."""
         checkpoint = self._order.checkpoint
-        owed = any(session.checkpoint < checkpoint for session in self._sessions.values())
-        if checkpoint <= self._frozen or owed:
+        if checkpoint <= self._frozen or self._sessions.owing(checkpoint):
             return []
         assert self.frozen is None, "the coordinator takes a checkpoint before it begins the next"
         sends = self._apply(self._ahead)  # all of it came before the markers
@@ -524,7 +530,7 @@ class Updates(Generic[Values]):
                 for name in names
             },
             tuple(self.versions[number] for number in self._server.numbers),
-            said_of({**self._gone, **self._sessions}),
+            self._sessions.cut(),
         )
-        self._frozen, self._gone = checkpoint, {}
+        self._frozen = checkpoint
         return sends

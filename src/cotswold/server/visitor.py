@@ -39,16 +39,14 @@ from cotswold.server.messages import (
     Send,
     Shard,
     ToReplica,
-    Update,
     UpdateRefused,
 )
-from cotswold.server.replica import Part
+from cotswold.server.numbering import Numbered, Origin, Part
 
 JOIN_SECONDS = 1.0
 """After which it asks again to be admitted."""
 _IN_HAND = 1
 """Samples that it says that it has, so that it is handed none."""
-_NOTHING = Part("gradient", (), (), ())
 
 
 class State(Enum):
@@ -64,6 +62,8 @@ class Outcome:
     """What became of a push."""
 
     number: int
+    """1, 2, 3, ... of this client's pushes; what servers are told counts markers, too, and begins anew with
+    each session."""
     applied: dict[str, Applied] = field(default_factory=dict)
     """By server."""
     refused: dict[str, UpdateRefused] = field(default_factory=dict)
@@ -82,17 +82,13 @@ class _Push:
 @dataclass
 class _Session:
     admitted: Admitted
+    updates: Numbered
+    """What it pushes."""
     directions: Directions | None = None
-    number: int = 0
-    """Of the newest update."""
     place: int = 0
     """Samples pushed."""
-    pushing: dict[str, Update] = field(default_factory=dict)
-    """Not answered, by server."""
     outcome: Outcome | None = None
     """Of the update under way; None for a marker."""
-    push_sent: float = 0.0
-    marked: int = 0
     beaten: float = float("-inf")
 
 
@@ -109,6 +105,8 @@ class Visitor:
         """Of the newest push, once it is known, until somebody takes it."""
         self.sessions = 0
         """How many it has had."""
+        self.pushes = 0
+        """How many it was asked for and has sent."""
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
@@ -189,7 +187,7 @@ class Visitor:
                 self.state = State.HERE
             case PulledNewer() if message.server == sender:
                 self._pulled(message)
-            case Applied() if message.server == sender and message.number == session.number:
+            case Applied() if message.server == sender and message.number == session.updates.number:
                 if session.outcome is not None:
                     session.outcome.applied[sender] = message
                 self._answered(session, sender)
@@ -214,9 +212,7 @@ class Visitor:
         if self._pulling and now - self._pull_sent >= retry:
             self._pull_sent = now
             sends += [Send(server, pull) for server, pull in self._pulling.items()]
-        if session.pushing and now - session.push_sent >= retry:
-            session.push_sent = now
-            sends += [Send(server, update) for server, update in session.pushing.items()]
+        sends += session.updates.again(now)
         if now - session.beaten >= session.admitted.beat_seconds:
             sends += self._beat(session, now)
         return sends
@@ -226,7 +222,7 @@ class Visitor:
     def _admitted(self, admitted: Admitted, now: float) -> list[Send]:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
-        self._session = session = _Session(admitted)
+        self._session = session = _Session(admitted, Numbered(admitted))
         self.sessions += 1
         for shard in admitted.shards:
             self.versions.setdefault(shard.number, -1)
@@ -255,54 +251,32 @@ class Visitor:
         if session is None or session.directions is None:
             return []
         sends: list[Send] = []
-        if not session.pushing and session.directions.checkpoint > session.marked:
-            session.marked = session.directions.checkpoint
-            sends += self._push(session, None, now)
-        elif not session.pushing and self._wanted is not None:
+        is_free = not session.updates.waiting
+        if is_free and session.directions.checkpoint > session.updates.marked:
+            sends += session.updates.mark(session.directions.checkpoint, now)
+        elif is_free and self._wanted is not None:
             wanted, self._wanted = self._wanted, None
-            sends += self._push(session, wanted, now)
+            sends += self._push(session, session.directions, wanted, now)
         if self._pulls and not self._pulling:
             self._pulls = False
             sends += self._pull(session, now)
         return sends
 
-    def _push(self, session: _Session, push: _Push | None, now: float) -> list[Send]:
-        assert session.directions is not None, "it is here"
-        session.number += 1
-        session.push_sent = now
-        samples: tuple[tuple[int, int], ...] = ()
-        if push is not None:
-            session.outcome = Outcome(session.number)
-            if push.samples:
-                samples = ((session.place, session.place + push.samples),)
-            session.place += push.samples
-        for server in self._servers(session):
-            part = _NOTHING if push is None else push.parts[server]
-            session.pushing[server] = Update(
-                session.admitted.run,
-                self.session,
-                session.number,
-                part.kind,
-                part.shards,
-                () if push is None else tuple(push.versions[number] for number in part.shards),
-                session.directions.rate,
-                part.scale,
-                samples,
-                session.marked,
-                part.examples,
-                part.buffers,
-            )
-        return [Send(server, update) for server, update in session.pushing.items()]
+    def _push(self, session: _Session, directions: Directions, push: _Push, now: float) -> list[Send]:
+        samples = ((session.place, session.place + push.samples),) if push.samples else ()
+        session.place += push.samples
+        sends = session.updates.push(push.parts, Origin(push.versions, directions.rate, samples), now)
+        self.pushes += 1
+        session.outcome = Outcome(self.pushes)
+        return sends
 
     def _answered(self, session: _Session, server: str) -> None:
-        session.pushing.pop(server, None)
-        if not session.pushing and session.outcome is not None:
+        session.updates.answered(server, session.updates.number)
+        if not session.updates.waiting and session.outcome is not None:
             self.outcome, session.outcome = session.outcome, None
 
     def _refused(self, session: _Session, server: str, refusal: UpdateRefused) -> None:
-        """What may come again does with the next `tick`; so does what is refused for the session's sake."""
-        is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
-        if refusal.again or is_lasting or refusal.number != session.number or server not in session.pushing:
+        if not session.updates.refused(server, refusal):
             return
         if session.outcome is not None:
             session.outcome.refused[server] = refusal

@@ -12,7 +12,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors
+from cotswold.server.admission import Factors, Pass
 from cotswold.server.messages import Shard
 
 
@@ -72,35 +72,37 @@ class ListUpdates:
         """A copy of what came."""
         return Lists().read(buffer, size)
 
-    def apply(
-        self,
-        rule: Rule,
-        weights: list[float],
-        kept: Sequence[list[float]],
-        pushes: Sequence[tuple[float, list[float] | Factors[list[float]]]],
-        columns: int,
-        unit_norm: bool,
-    ) -> None:
-        """One push after the other, number by number; then each row of ``columns`` is made of norm 1."""
-        for factor, pushed in pushes:
-            for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
-                _apply(rule, weights, kept, place, factor, each)
-        if unit_norm:
-            for start in range(0, len(weights), columns):
-                row = weights[start : start + columns]
-                norm = sqrt(fsum(each * each for each in row))
-                if norm:
-                    weights[start : start + columns] = [each / norm for each in row]
+    def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
+        """One push after the other, number by number; then each row is made of norm 1, where it is to be."""
+        for one in passes:
+            for factor, pushed in one.pushes:
+                for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
+                    _apply(rule, one.weights, one.kept, place, factor, each)
+            if one.unit_norm:
+                _scale_rows(one.weights, one.columns)
 
     def product(self, factors: Factors[list[float]]) -> list[float]:
         """errorsᵀ · activations."""
         return _product(factors)
 
-    def is_finite(self, pushed: list[float] | Factors[list[float]]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares."""
-        if isinstance(pushed, Factors):
-            return isfinite(_squares(pushed.errors) * _squares(pushed.activations))
-        return isfinite(_squares(pushed))
+    def first_not_finite(self, pushed: Sequence[list[float] | Factors[list[float]]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares is not."""
+        for place, each in enumerate(pushed):
+            if isinstance(each, Factors):
+                bound = _squares(each.errors) * _squares(each.activations)
+            else:
+                bound = _squares(each)
+            if not isfinite(bound):
+                return place
+        return None
+
+
+def _scale_rows(weights: list[float], columns: int) -> None:
+    for start in range(0, len(weights), columns):
+        row = weights[start : start + columns]
+        norm = sqrt(fsum(each * each for each in row))
+        if norm:
+            weights[start : start + columns] = [each / norm for each in row]
 
 
 def _squares(values: list[float]) -> float:

@@ -27,9 +27,10 @@ from cotswold.server.messages import (
     ToReplica,
     ToUpdates,
 )
+from cotswold.server.numbering import Part
 from cotswold.server.rank import Rank
 from cotswold.server.ranks import Elsewhere, Ranks, name_of
-from cotswold.server.replica import Pace, Part, Replica, State, StepTask
+from cotswold.server.replica import Pace, Replica, State, StepTask
 from cotswold.server.updating import Updates
 from cotswold.simulate.network import Network
 from cotswold.simulate.process import PlayedProcess

@@ -99,7 +99,7 @@ class _Rooted(torch.autograd.Function):
 
 
 def _rooted(output: Tensor) -> Tensor:
-    root = torch.zeros((), requires_grad=True)
+    root = torch.zeros((), device=output.device, requires_grad=True)
     found: Tensor = _Rooted.apply(output, root)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return found
 

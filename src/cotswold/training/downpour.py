@@ -117,13 +117,21 @@ def settings_of(
         training.schedule,
         training.warmup,
         unit_norm,
+        device=training.device,
         traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )
 
 
+def made_on_cpu(recipe: Recipe) -> Recipe:
+    """The recipe by which networks are made before they are moved to where their process computes: this one
+    stays on the CPU, and what is drawn at random is the same on all devices."""
+    training = recipe.training.model_copy(update={"device": "cpu"})
+    return recipe.model_copy(update={"training": training})
+
+
 def build(setting: Setting) -> ReplicaRuns:
     """The runner of a recipe."""
-    recipe, training, store = setting.recipe, setting.recipe.training, setting.store
+    recipe, training, store = made_on_cpu(setting.recipe), setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     judging = None
     if training.patience is not None and not store.splits.get("validation"):
@@ -144,7 +152,7 @@ def build(setting: Setting) -> ReplicaRuns:
         return starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
 
     opening = Opening(
-        settings_of(recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
+        settings_of(setting.recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
         work,
         {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
         started,

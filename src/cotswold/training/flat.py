@@ -43,6 +43,12 @@ class FlatModule:
         for parameter, view in zip(self._parameters, self._cut(vector), strict=True):
             parameter.data = view
 
+    def move_to(self, device: torch.device) -> None:
+        """Have the module on this device, its parameters in another vector there; what was the vector stays
+        as it is."""
+        self.lie_in(torch.empty_like(self.vector, device=device))
+        self.module.to(device)  # buffers, and parameters that do not learn
+
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Those of the parameters, in their order."""

@@ -26,7 +26,7 @@ from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
-from cotswold.host import raise_on_all
+from cotswold.host import Process, raise_on_all
 from cotswold.launch import Led, Membership, follow, lead
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.mesh import own_box
@@ -121,6 +121,24 @@ class GangWork:
         self._rank, self._led = rank, led
         self._flops = rank.whole.flops  # of the whole module, before anybody else computes
         self._scattered: Tensor | None = None
+        self._answered = 0
+        """Other ranks that have said what came of what they were told last, in their order."""
+        self._is_awaiting = False
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """Those of the other ranks."""
+        return self._led.processes
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """Those that have not answered yet; in an exchange they wait for each other."""
+        return self._led.processes[self._answered :]
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether rank 0 has done its part."""
+        return self._is_awaiting
 
     @property
     def parameters(self) -> Tensor:
@@ -185,7 +203,7 @@ class GangWork:
 
     def _tell(self, verb: _Verb, patterns: Sequence[int] = ()) -> None:
         """Have the others do the same; they get the point if it is another than before."""
-        point = self.parameters
+        self._answered, self._is_awaiting, point = 0, False, self.parameters
         changed = verb != _Verb.END and (self._scattered is None or not torch.equal(point, self._scattered))
         dist.broadcast(torch.tensor([verb, len(patterns), changed]), 0, group=self._rank.wire)
         if len(patterns):
@@ -209,10 +227,11 @@ class GangWork:
                 self._rank.whole.flat.named(gradient).values(), self._rank.boxes(0), own, strict=True
             ):
                 view[box.slices] += part
-        failed = []
+        failed, self._is_awaiting = [], True
         for number in range(1, len(self._led.processes) + 1):
             status = torch.zeros(1, dtype=torch.int64)
             dist.recv(status, number, group=self._rank.wire)
+            self._answered = number
             if not status.item():
                 failed.append(number)
             elif gradient is not None:

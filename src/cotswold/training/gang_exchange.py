@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.roles.accumulation import numbers_of
 from cotswold.training.gang_shards import ShardParts
 
 
@@ -64,7 +63,7 @@ class ShardExchange:
         """
         numbers = sorted(pulled)
         wholes = {
-            number: numbers_of(pulled[number], own.dtype).reshape(self._shards[number].shape)
+            number: _numbers_of(pulled[number], own).reshape(self._shards[number].shape)
             for number in numbers
             if self._shards[number].rank == self._rank
         }
@@ -113,3 +112,9 @@ class ShardExchange:
             assert each is not None, "this rank is in the group"
             each.wait()
         return {rank: np.split(row, np.cumsum(sizes[rank])[:-1]) for rank, row in rows.items()}
+
+
+def _numbers_of(buffer: object, like: Array) -> Array:
+    assert isinstance(buffer, bytes | bytearray | memoryview)
+    found: Array = np.frombuffer(buffer, like.dtype)
+    return found

@@ -30,7 +30,7 @@ from cotswold.cluster.roles.rank import RankRole
 from cotswold.cluster.work import Meeting, PortionSum, Slot
 from cotswold.data import Store
 from cotswold.geometry import Grid
-from cotswold.host import Token, inherited, token_of
+from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import Led, follow, lead
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.server.messages import Shard
@@ -66,6 +66,7 @@ class GangReplica:
         self._rank, self._led, self._decay = rank, led, decay
         self._leading = threading.Lock()
         """Held while the others are told something, and do it."""
+        self._owing: Sequence[Process] = ()
 
     @property
     def parameters(self) -> Tensor:
@@ -86,6 +87,21 @@ class GangReplica:
     def flops(self) -> tuple[int, int]:
         """Of one sample, as one process counts them."""
         return self._rank.whole.flops
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """Those of the other ranks."""
+        return self._led.processes
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """All of them while a step is under way: in it they wait for each other."""
+        return self._owing
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether this rank only waits: it takes part in each step to its end."""
+        return False
 
     @property
     def ranks(self) -> int:
@@ -109,8 +125,10 @@ class GangReplica:
         one."""
         try:
             with self._leading:
+                self._owing = self._led.processes
                 _tell(self._rank, said)
                 yield
+                self._owing = ()
         except Exception as error:
             self._led.give_way(error)
             raise

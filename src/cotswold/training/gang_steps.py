@@ -18,14 +18,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array, is_finite
+from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps, Pushed
+from cotswold.cluster.roles.vectors import HostVectors
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.server.messages import PulledNewer, Shard
+from cotswold.server.numbering import Part
 from cotswold.server.ranks import Elsewhere
-from cotswold.server.replica import Part, StepTask
+from cotswold.server.replica import StepTask
 from cotswold.training.gang import Rank
 from cotswold.training.gang_exchange import ShardExchange
 from cotswold.training.gang_shards import ShardParts, parts_of_shards
@@ -94,12 +96,12 @@ class RankWork:
         return iter(torch.split(vector, [part.numel() for part in self.rank.parts]))
 
 
-class RankAccumulation(Accumulation):
+class RankAccumulation(Accumulation, HostVectors):
     """The steps of one rank since the last push."""
 
     def __init__(self, work: RankWork, own: OwnSteps, push_samples: int) -> None:
         layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
-        super().__init__(work, work.parameters.numpy(), layout, own, push_samples)
+        super().__init__(work, layout, own, push_samples, self)
         self._rank = work.rank
         self.closings = 0
         """Accumulations that were closed."""
@@ -119,16 +121,17 @@ class RankAccumulation(Accumulation):
         """What goes to each server; what other ranks push is `Elsewhere`."""
         assert self._exchange is not None, "it is told of shards before a step"
         self.closings += 1
-        self.closed = self._exchange.gathered(self._sum)
+        self.closed = self._exchange.gathered(self._sum.numpy())
         return super().close()
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
         assert self._exchange is not None, "it is told of shards before a step"
         return self._exchange.scattered(newest, self._parameters.numpy())
 
-    def _is_finite(self, values: Array) -> bool:
+    def is_finite(self, vector: Tensor) -> bool:
+        """As `Vectors.is_finite`, of all ranks' vectors."""
         assert self._exchange is not None, "it is told of shards before a step"
-        return self._exchange.all_of(is_finite(values))
+        return self._exchange.all_of(super().is_finite(vector))
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
         rank = self.parts[shard.number].rank

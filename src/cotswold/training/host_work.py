@@ -61,12 +61,13 @@ class MovableWork(ReplicaWork, Protocol):
 
 
 class Shared:
-    """What the processes share: parameters, a sum of gradients for each, the numbers of the samples."""
+    """What the processes share: parameters, a sum of gradients for each, whether it has a batch, the numbers
+    of the samples."""
 
     def __init__(self, parameters: Tensor, processes: int, samples: int) -> None:
         """``samples``: most that are learnt from together. Raises MachineError where there is no memory."""
         row = -(-parameters.nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
-        size = (1 + processes) * row + samples * torch.int64.itemsize
+        size = (1 + processes) * row + (processes + samples) * torch.int64.itemsize
         try:
             block, descriptor = Block.new(0, size)
         except (AttributeError, OSError) as error:
@@ -79,7 +80,8 @@ class Shared:
             for number in range(1 + processes)
         ]
         self.parameters, self.sums = vectors[0], vectors[1:]
-        self.samples = torch.frombuffer(block.memory, dtype=torch.int64, offset=(1 + processes) * row)
+        rest = torch.frombuffer(block.memory, dtype=torch.int64, offset=(1 + processes) * row)
+        self.has_batch, self.samples = rest[:processes], rest[processes:]
 
 
 class HostWork:
@@ -100,6 +102,15 @@ class HostWork:
         self._selector = selectors.DefaultSelector()
         for each in (queue.fileno(), *(process.fileno() for process in processes)):
             self._selector.register(each, selectors.EVENT_READ)
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """Those that have a batch."""
+        has = self._shared.has_batch.tolist()
+        return [each for each, has_one in zip(self.processes, has, strict=True) if has_one]
+
+    is_awaiting = True
+    """Whoever leads computes nothing itself."""
 
     @property
     def parameters(self) -> Tensor:
@@ -219,6 +230,7 @@ def _live(number: int, core: int | None) -> None:
     before = 0
     while True:
         now, start, stop, rate = _ORDER.unpack(queue.recv(_ORDER.size))
+        shared.has_batch[number] = 1
         is_first, before = now != before, now
         gradient = own if is_first or not rate else other  # its sum is 0 when a round begins
         found = work.compute(shared.samples[start:stop].tolist(), gradient)
@@ -227,4 +239,5 @@ def _live(number: int, core: int | None) -> None:
         if gradient is other:
             own += other
             other.zero_()
+        shared.has_batch[number] = 0
         queue.send(json.dumps([found.value, found.samples, dict(found.details)]).encode())

@@ -155,7 +155,7 @@ class Job(ABC):
         try:
             return self.build(recorder, open_things, fresh=fresh)
         except BaseException as error:
-            _say_if_lost(error, self.run)
+            self._say_how_to_go_on(error)
             with suppress(CotswoldError):  # a full disk is not to hide why
                 recorder.event("start_failed", why=_words(error))
             raise
@@ -167,6 +167,8 @@ class Job(ABC):
             remedy = (
                 "try another training.method or training.search, or look at the data for what is no number"
             )
+        if isinstance(training, DownpourTraining):
+            remedy += ", training.clip, a training.warmup, or fewer replicas (cluster.workers)"
         return Recorder(
             log=log,
             checkpoints=Checkpoints(
@@ -191,12 +193,33 @@ class Job(ABC):
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
-            _say_if_lost(error, self.run)
+            self._say_how_to_go_on(error)
             why = _words(error)
             raise
         finally:
             recorder.settle()
             recorder.end(status, self.recipe.price, why)
+
+    def _say_how_to_go_on(self, error: BaseException) -> None:
+        """Have an error that tells to resume the run give the command, and say where there is nothing yet to
+        go on from."""
+        said = str(error)
+        if not isinstance(error, MachineError) or self._resume_words in said or _ANEW in said:
+            return
+        if said.endswith(RESUME):
+            said = f"{said}: {self._resume_words}"
+        if not Checkpoints(self.run.checkpoints).paths():
+            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({_ANEW})"
+            said = f"{said} ({_ANEW})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
+        if said != str(error):
+            error.args = (said,)
+
+    @property
+    def _resume_words(self) -> str:
+        """How the run is resumed."""
+        if self.recipe.network.module is not None:
+            return "resume=True"
+        return f"cotswold train --run {self.run.path} --resume"
 
     def _announce(self, recorder: Recorder, runner: Runner) -> None:
         start = {
@@ -233,6 +256,7 @@ class Job(ABC):
             "resumed",
             format=FORMAT,
             step=runner.number,
+            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
             skipped=list(skipped),
             grid=self._grid,
             remembered=self.run.remembered,
@@ -242,16 +266,6 @@ class Job(ABC):
 def _words(error: BaseException) -> str:
     """An error in words: its sentence, or what else is known of what nobody foresaw."""
     return str(error) if isinstance(error, CotswoldError) else told(error)
-
-
-def _say_if_lost(error: BaseException, run: RunDirectory) -> None:
-    """Have an error that tells to resume the run say where there is nothing yet to go on from."""
-    said = str(error)
-    if isinstance(error, MachineError) and _ANEW not in said and not Checkpoints(run.checkpoints).paths():
-        free = FREE_AND_REPEAT if run.is_unbegun else f"{_FREE_ANEW} ({_ANEW})"
-        anew = said.replace(RESUME, f"{RESUME} ({_ANEW})").replace(FREE_AND_RESUME, free)
-        if anew != said:
-            error.args = (anew,)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
@@ -20,6 +21,10 @@ class Validation:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
+
+    def move_to(self, device: torch.device) -> None:
+        """As `Judge.move_to`."""
+        self._judge.move_to(device)
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
         """As `Judge.means`; raises StoreError where there are no samples."""

@@ -6,11 +6,14 @@ what becomes of gradients.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
@@ -22,12 +25,15 @@ from cotswold.training.factors import Factors
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
-from cotswold.training.patterns import Patterns, StorePatterns
+from cotswold.training.patterns import DevicePatterns, Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
 from cotswold.training.updates import Cost, ModuleUpdates, Way
 from cotswold.training.ways import scale_to_norm_1, ways_of
 from cotswold.training.works import right_of
+
+FIRST = 2
+"""Samples on which a module is tried: some layers want more than one."""
 
 
 class LearningWork:
@@ -41,22 +47,22 @@ class LearningWork:
         network: nn.Module,
         loss: Loss,
         samples: Patterns,
-        flops: tuple[int, int],
+        flops: tuple[int, int] | None,
         ways: Mapping[str, Way] | None = None,
         decay: float = 0.0,
         clip: float | None = None,
     ) -> None:
-        """``flops``: of one sample, the value, and the gradient with it; ``ways``: as for `ModuleUpdates`;
-        ``decay``: this times a weight is added to its gradient; ``clip``: the greatest norm of a batch's
-        gradient without that."""
-        self.network, self.flops = network.train(), flops
+        """``flops``: of one sample, the value, and the gradient with it, where they are known; ``ways``: as
+        for `ModuleUpdates`; ``decay``: this times a weight is added to its gradient; ``clip``: the greatest
+        norm of a batch's gradient without that."""
+        self.network, self._flops = network.train(), flops
         self.flat = FlatModule(network)
         self.decay = decay
         self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
         self._clip = clip
-        self._batch = None if clip is None else torch.zeros_like(self.flat.vector)
-        """The gradient of one batch."""
+        self._batch: Tensor | None = None
+        """The gradient of one batch, where it is clipped."""
 
     @property
     def parameters(self) -> Tensor:
@@ -67,6 +73,11 @@ class LearningWork:
         """Have the parameters lie in this vector from now on, which gets their values."""
         self.flat.lie_in(vector)
 
+    def move_to(self, device: torch.device) -> None:
+        """Compute on this device from now on, where the parameters are then: another vector than before."""
+        self.flat.move_to(device)
+        self._samples = DevicePatterns(self._samples, device)
+
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters in the vector."""
@@ -76,6 +87,21 @@ class LearningWork:
     def patterns(self) -> int:
         """How many samples there are."""
         return len(self._samples)
+
+    @cached_property
+    def flops(self) -> tuple[int, int]:
+        """Of one sample, the value, and the gradient with it: as they were given, or as torch counts them on
+        the first samples, by a copy of the module."""
+        if self._flops is not None:
+            return self._flops
+        batch = self._samples.batch(range(min(FIRST, len(self._samples))))
+        targets = needed(batch.targets)
+        with FlopCounterMode(display=False) as forward:
+            value = self._loss(copy.deepcopy(self.network)(batch.inputs), targets)
+        with FlopCounterMode(display=False) as backward:
+            value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        counts = [each.get_total_flops() // len(targets) for each in (forward, backward)]
+        return counts[0], sum(counts)
 
     @property
     def costs(self) -> Mapping[str, Cost]:
@@ -101,12 +127,13 @@ class LearningWork:
             right.update(right_of(outputs, targets))
             return self._loss(outputs, targets)
 
-        if self._batch is None or self._clip is None:
+        if self._clip is None:
             value = self._updates.of_batch(loss, len(targets), gradient)
         else:
-            value = self._updates.of_batch(loss, len(targets), self._batch.zero_())
-            self._updates.clip(self._batch, self._clip)
-            gradient += self._batch
+            own = self._batch = torch.zeros_like(gradient) if self._batch is None else self._batch.zero_()
+            value = self._updates.of_batch(loss, len(targets), own)
+            self._updates.clip(own, self._clip)
+            gradient += own
         if self.decay:
             self._decay(gradient)
         return PortionSum(value * len(targets), len(targets), right)
@@ -157,6 +184,11 @@ class Judge:
         held = StorePatterns(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
         return cls(network, loss_of(recipe), held, recipe.training.batch_size)
+
+    def move_to(self, device: torch.device) -> None:
+        """Judge on this device from now on."""
+        self._flat.move_to(device)
+        self._held = None if self._held is None else DevicePatterns(self._held, device)
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:

@@ -14,7 +14,6 @@ from typing import cast
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.evaluator import EvaluatorTask
@@ -30,7 +29,7 @@ from cotswold.training.datasets import Given
 from cotswold.training.downpour import Opening, settings_of
 from cotswold.training.host_work import HostWork, on_host, round_of
 from cotswold.training.judging import Validation
-from cotswold.training.learning_works import Judge, LearningWork
+from cotswold.training.learning_works import FIRST, Judge, LearningWork
 from cotswold.training.losses import Loss
 from cotswold.training.module_batch import GivenModule, map_style
 from cotswold.training.patterns import Patterns, SamplePatterns
@@ -88,10 +87,10 @@ def build(
     if held is not None:
         judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
         validation = Validation(Judge(copy.deepcopy(given.module), given.loss, held, size))
-    flops = _flops(copy.deepcopy(given.module), given.loss, samples)
+    _try(copy.deepcopy(given.module), given.loss, samples)
     ways = _ways(given.module, training)
     decay, clip = training.weight_decay, training.clip
-    work = LearningWork(given.module, given.loss, samples, flops, ways, decay, clip)
+    work = LearningWork(given.module, given.loss, samples, None, ways, decay, clip)
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {
         INHERITED: work,
@@ -138,13 +137,12 @@ def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
     return {} if way == "auto" else dict.fromkeys(layers_of(module), way)
 
 
-def _flops(module: nn.Module, loss: Loss, samples: Patterns) -> tuple[int, int]:
-    """Of one sample, as torch counts them on the first ones; ``module`` is a copy, for nothing else."""
-    batch = samples.batch(range(min(2, len(samples))))  # some layers want more than one
-    targets = needed(batch.targets)
-    with FlopCounterMode(display=False) as forward:
-        value = loss(module.train()(batch.inputs), targets)
-    with FlopCounterMode(display=False) as backward:
-        value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    counts = forward.get_total_flops() // len(targets), backward.get_total_flops() // len(targets)
-    return counts[0], sum(counts)
+def _try(module: nn.Module, loss: Loss, samples: Patterns) -> None:
+    """Raise what module, loss and data set raise on the first samples, before there are processes; ``module``
+    is a copy, for nothing else.
+
+    Nothing is differentiated: where there are CUDA devices autograd has threads then, and does not work in
+    forks. (A loss that asks for derivatives itself gets them.)
+    """
+    batch = samples.batch(range(min(FIRST, len(samples))))
+    loss(module.train()(batch.inputs), needed(batch.targets))

@@ -53,7 +53,7 @@ from cotswold.training.losses import Loss, named_loss, own_loss
 from cotswold.training.module_batch import Factory
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
-from cotswold.training.restore import check_device
+from cotswold.training.restore import check_training_device
 from cotswold.training.runners.synchronous import Synchronous
 from cotswold.training.same_module import check_module
 from cotswold.training.strategy import Batch
@@ -113,7 +113,7 @@ def open_module_job(
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
     function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
-    check_device(training.device)
+    check_training_device(training)
     _check(module)
     if isinstance(training, BatchTraining):
         module_batch.check(module, data, judged_on, training)

@@ -6,7 +6,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -51,6 +51,8 @@ class LayerPlan:
     output: tuple[int, ...]
     forward_flops: int
     parameters: int
+    modules: int = 1
+    """Of which it is made, one after the other."""
 
 
 class LayerNetwork(nn.Module):
@@ -83,6 +85,18 @@ class LayerNetwork(nn.Module):
         learnt = stacks + layers if self.tune else layers
         # what the lowest of the learnt products reads needs no gradient
         return sum(stacks) + sum(layers) + 2 * sum(learnt) - learnt[0]
+
+
+def layer_names(network: nn.Module) -> Mapping[str, str]:
+    """What the modules of a recipe's layers are called by whoever wrote the recipe: `layers.3` is `layer 2`,
+    counted from 1, the layer of outputs last. Modules of others have no other names."""
+    if not isinstance(network, LayerNetwork):
+        return {}
+    found: dict[str, str] = {}
+    for number, plan in enumerate(network.plans, 1):
+        for place in range(len(found), len(found) + plan.modules):
+            found[f"layers.{place}"] = f"layer {number}"
+    return found
 
 
 def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
@@ -142,7 +156,7 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
             raise GeometryError(f"layer {number} ({layer.type}): {error}") from error
         modules.extend(built)
         parameters = sum(p.numel() for module in built for p in module.parameters())
-        plans.append(LayerPlan(layer.type, shape, flops, parameters))
+        plans.append(LayerPlan(layer.type, shape, flops, parameters, len(built)))
     if recipe.network.output_scale != 1:
         with torch.no_grad():
             for parameter in modules[-1].parameters():

@@ -27,8 +27,8 @@ from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job, StoreJob
 from cotswold.training.prolonging import asked_for
 from cotswold.training.restore import (
-    check_device,
     check_preparation,
+    check_training_device,
     newest,
     not_begun,
     start_of,
@@ -184,7 +184,7 @@ def _resumed(
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
-    check_device(wanted.training.device)
+    check_training_device(wanted.training)
     if wanted.cluster.address is not None:
         check_joinable(wanted.cluster.address)
     data, began = wanted.data, kept.data
@@ -211,7 +211,7 @@ def _begun(
 ) -> StoreJob:
     assert recipe is not None, "a run begins with a recipe"
     wanted = with_features(recipes.load(recipe, overrides))
-    check_device(wanted.training.device)
+    check_training_device(wanted.training)
     if wanted.cluster.address is not None:
         check_joinable(wanted.cluster.address)
     if wanted.data.store is None:  # before hours of preparation
@@ -229,7 +229,7 @@ def _begun(
 def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
     """The job of a rank that is not the main one: what that has found, and the same data."""
     recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
-    check_device(recipe.training.device)
+    check_training_device(recipe.training)
     run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
     if store.identity != found["identity"]:
         raise StoreError(

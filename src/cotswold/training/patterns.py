@@ -97,6 +97,20 @@ class SamplePatterns:
         return Batch(found[0], found[1])
 
 
+class DevicePatterns:
+    """Patterns of which each batch is copied to a device."""
+
+    def __init__(self, patterns: Patterns, device: torch.device) -> None:
+        self._patterns, self._device = patterns, device
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    def batch(self, numbers: Sequence[int]) -> Batch:
+        """As `Patterns.batch`."""
+        return self._patterns.batch(numbers).on(self._device)
+
+
 def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:
     """Inputs and targets of a data set that is nothing but two tensors, or a part of such a one."""
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2:

@@ -40,7 +40,7 @@ class TrainingPictures:
     def __iter__(self) -> Iterator[Batch]:
         while True:
             pictures, labels = self._reader.next()
-            yield on_device(pictures, labels if self._labelled else None, self._device)
+            yield Batch(pictures, labels if self._labelled else None).on(self._device)
 
     @property
     def epoch_steps(self) -> float:
@@ -128,8 +128,3 @@ def _ranges(count: int, batch: int) -> Iterator[tuple[int, int]]:
 def read_maps(store: Store, split: str, start: int, stop: int, box: Box | None = None) -> Tensor:
     """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them, as a map, images last."""
     return images_last(torch.from_numpy(store.read(split, start, stop, box)))
-
-
-def on_device(pictures: Tensor, labels: Tensor | None, device: torch.device) -> Batch:
-    """A batch where the network is."""
-    return Batch(pictures.to(device), None if labels is None else labels.to(device))

@@ -23,7 +23,8 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import GreedyTraining
+from cotswold.recipe.schema import DownpourTraining, GreedyTraining
+from cotswold.recipe.schema.training import SharedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
@@ -196,9 +197,27 @@ def check_device(name: str) -> None:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises, by kind of device
-        raise MachineError(
-            f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
-        ) from error
+        raise _not_here(name) from error
+
+
+def check_training_device(training: SharedTraining) -> None:
+    """As `check_device`, for the device of a run that is to begin or go on.
+
+    That of replicas is used by other processes alone. CUDA devices are only counted for them: a fork of a
+    process that has used CUDA cannot.
+    """
+    if not isinstance(training, DownpourTraining):
+        check_device(training.device)
+        return
+    device = torch.device(training.device)  # the recipe's schema has looked at it
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise _not_here(training.device)
+
+
+def _not_here(name: str) -> MachineError:
+    return MachineError(
+        f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
+    )
 
 
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:

@@ -25,6 +25,7 @@ from cotswold.cluster.arithmetic import NumpyArithmetic
 from cotswold.cluster.work import ReplicaWork
 from cotswold.errors import UserError
 from cotswold.optim.updates import Rule, Sgd
+from cotswold.server.admission import Pass
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Histogram
@@ -150,7 +151,7 @@ class SimulatedReplicas:
     def _applied(self, version: int, samples: int, gradient: Vector) -> None:
         learning = self._learning
         self._arithmetic.apply(
-            learning.rule, self._weights, self._kept, [(learning.rate, gradient)], 1, unit_norm=False
+            learning.rule, [Pass(self._weights, self._kept, [(learning.rate, gradient)], columns=1)]
         )
         self.staleness.add(self._version - version)
         self._version += 1

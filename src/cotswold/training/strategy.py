@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from cotswold.checkpoint import StateDict, StateValue
@@ -23,6 +24,10 @@ class Batch:
 
     inputs: Tensor
     targets: Tensor | None
+
+    def on(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(self.inputs.to(device), None if self.targets is None else self.targets.to(device))
 
 
 class Batches(Protocol):

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cotswold.cluster.local_product import LocalProduct
+from cotswold import ops
 from cotswold.nn import LocallyConnected2d
-from cotswold.ops.updates import Update, apply_pushes
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.training.capture import layers_of
 from cotswold.training.networks import LayerNetwork
@@ -44,15 +42,7 @@ def of_norm_1(network: nn.Module) -> frozenset[str]:
 
 
 def scale_to_norm_1(network: nn.Module) -> None:
-    """Scale these filters so, as servers do after each update."""
-    found = of_norm_1(network)
-    for name, each in network.named_modules():
-        if f"{name}.weight" not in found:
-            continue
-        assert isinstance(each.weight, Tensor), "of a layer"
-        weights = each.weight.detach().view(-1)
-        if isinstance(each, LocallyConnected2d):
-            LocalProduct(0, each.geometry).scale_to_norm_1(weights.numpy())
-        else:
-            update = Update("add", columns=len(weights) // len(each.weight), unit_norm=True)
-            apply_pushes(update, weights, None, [(0.0, torch.zeros_like(weights))])
+    """Scale these filters so, as servers do after each update (`ops.scale_to_norm_1`)."""
+    for name in of_norm_1(network):
+        weights = network.get_parameter(name).detach()
+        ops.scale_to_norm_1(weights)

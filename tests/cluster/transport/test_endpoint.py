@@ -432,7 +432,7 @@ def test_names_addresses_and_ports_that_are_none_are_refused(make: Make) -> None
         with pytest.raises(UserError, match="name"):
             make(name)
     port = int(str(Address.parsed(one.address).tcp).rpartition(":")[2])
-    with pytest.raises(MachineError, match=rf"all of its 1 ports, {port} to {port}, are taken"):
+    with pytest.raises(MachineError, match=rf"its only port, {port}, is taken"):
         make("other", host="127.0.0.1", ports=[port])
     with pytest.raises(MachineError, match="an address of this machine"):
         make("other", host="192.0.2.77", ports=[port])

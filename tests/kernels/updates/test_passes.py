@@ -14,7 +14,7 @@ from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products.problem import Overrides, processor_of
-from cotswold.kernels.updates import Kind, passes, run, write
+from cotswold.kernels.updates import Kind, Queues, passes, run, write
 
 SHAPES = st.one_of(
     st.tuples(st.integers(1, 700), st.just(0)),
@@ -78,6 +78,40 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(
     for push in apart.pushes:
         run(apart.shard, apart.weights, apart.kept, [push])
     assert alike((together.weights, together.kept), (apart.weights, apart.kept))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(
+    st.lists(st.tuples(SHAPES, st.integers(1, 6), st.integers(0, 17)), min_size=1, max_size=9),
+    st.integers(1, 3),
+    st.sampled_from(processors()),
+)
+@settings(max_examples=25)
+def test_many_shards_in_one_call_have_the_bits_of_each_alone_and_nothing_beside_them_is_touched(
+    kind: Kind,
+    dtype: torch.dtype,
+    shards: list[tuple[tuple[int, int], int, int]],
+    threads: int,
+    processor: Processor,
+) -> None:
+    together = [
+        Operands.random(shard_of(kind, shape[0], dtype, shape[1]), pushes, seed, offset)
+        for seed, (shape, pushes, offset) in enumerate(shards)
+    ]
+    apart = [one.copy() for one in together]
+    queues = Queues()
+    for one in together:
+        kept = 0 if one.kept is None else one.kept.data_ptr()
+        addresses, factors = [each.data_ptr() for _, each in one.pushes], [each for each, _ in one.pushes]
+        queues.add(one.shard, one.weights.data_ptr(), kept, addresses, factors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "ALONE", 1)
+        queues.run(together[0].shard, Overrides(processor, threads=threads))
+    for one, other in zip(together, apart, strict=True):
+        run(other.shard, other.weights, other.kept, other.pushes, Overrides(threads=1))
+        assert alike((one.weights, one.kept), (other.weights, other.kept))
+        assert margins_are_whole(one.weights) and (one.kept is None or margins_are_whole(one.kept))
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])

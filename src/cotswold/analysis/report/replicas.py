@@ -38,6 +38,7 @@ _FATES = (
     ("lost", "Lost", "their replica ended; they were handed out again, or left out"),
     ("left_out", "Left out", "nobody had them when the epoch ended"),
 )
+_KINDS = {"gradient": "gradients", "delta": "deltas"}
 _FINAL = ("counted", "torn", "refused", "left_out")
 """What is lost is handed out again, and so in one of these, too."""
 
@@ -160,7 +161,12 @@ def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
     """A row a layer: bytes of each kind of update."""
     layers = phase.ended.get("pushed")
     return [
-        row(str(layer), ", ".join(f"{scaled(float(each), 'B')} as {kind}" for kind, each in kinds.items()))
+        row(
+            str(layer),
+            ", ".join(
+                f"{scaled(float(each), 'B')} as {_KINDS.get(kind, kind)}" for kind, each in kinds.items()
+            ),
+        )
         for layer, kinds in (layers.items() if isinstance(layers, dict) else ())
         if isinstance(kinds, dict)
     ]

@@ -46,7 +46,9 @@ def lead(recipe: Recipe, history: History) -> str:
         what += f", {how}" if stacks > 1 else ""
     status = str(history.end.get("status", "")) if history.end else "in progress"
     ends = {"finished": ".", "in progress": "; training is not finished.", "": "."}
-    return what + ends.get(status, f"; training was {status}.")
+    what += ends.get(status, f"; training was {status}.")
+    warning = str(history.end.get("warning") or "")
+    return f"{what} Warning: {warning}." if warning else what
 
 
 def _samples(recipe: Recipe, history: History) -> str:

@@ -11,8 +11,9 @@ longer.
 
 All memory is NumPy's, in large blocks: in huge pages where the system gives them, for both sides. What is
 pushed begins 16 bytes further in a page than the push before, as the C library's blocks do. Small shards are
-many, and are updated in turn, so that each comes from memory as on a server that holds a model: caches are
-cold. Transfers are the least: weights and what is kept are read and written once, every push is read once.
+many, and are updated in one call, as a server does when it drains its queue: caches are cold. The rows of a
+call a shard say what calls cost, and have no bar. Transfers are the least: weights and what is kept are read
+and written once, every push is read once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.optim.updates import Rule
+from cotswold.server.admission import Factors, Pass
 
 BAR = 0.8
 QUEUES = (1, 4, 16)
@@ -50,6 +52,8 @@ class Applying:
     numbers: int
     unit_norm: bool = False
     dtype: str = "float32"
+    one_by_one: bool = False
+    """A call a shard."""
 
     @property
     def name(self) -> str:
@@ -59,7 +63,8 @@ class Applying:
         size, unit = self.shard * self.item_bytes >> 10, "KB"
         if size >= 1 << 10:
             size, unit = size >> 10, "MB"
-        return f"{self.rule.name}{dtype}{rows}, shards of {size} {unit}"
+        calls = ", a call each" if self.one_by_one else ""
+        return f"{self.rule.name}{dtype}{rows}, shards of {size} {unit}{calls}"
 
     @property
     def item_bytes(self) -> int:
@@ -84,14 +89,20 @@ class Applying:
         arithmetic = NumpyArithmetic(self.dtype)
         weights = np.ones((self.count, self.shard), self.dtype)
         kept = np.ones((self.count, len(self.rule.keeps), self.shard), self.dtype)
-        queues = [
+        queues: list[list[tuple[float, Array | Factors[Array]]]] = [
             [(1e-3, pool[(number * pushes + each) % len(pool)]) for each in range(pushes)]
             for number in range(self.count)
         ]
 
+        passes = [
+            Pass(one, list(beside), queue, COLUMNS, self.unit_norm)
+            for one, beside, queue in zip(weights, kept, queues, strict=True)
+        ]
+        calls = [[one] for one in passes] if self.one_by_one else [passes]
+
         def act() -> None:
-            for one, beside, queue in zip(weights, kept, queues, strict=True):
-                arithmetic.apply(self.rule, one, list(beside), queue, COLUMNS, self.unit_norm)
+            for some in calls:
+                arithmetic.apply(self.rule, some)
 
         return act
 
@@ -113,7 +124,8 @@ def measured(what: Applying, effort: Effort) -> list[Row]:
         added = [one * transfers / 3 for one in samples[ADDED]]
         read = [one * what.reads(pushes) / 2 for one in samples[READ]]
         limits = {ADDED: added, MEMORY: [max(pair) for pair in zip(added, read, strict=True)]}
-        verdicts = [Ceiling(by, work, seconds).reached(work, taken, BAR) for by, seconds in limits.items()]
+        bar = None if what.one_by_one else BAR
+        verdicts = [Ceiling(by, work, seconds).reached(work, taken, bar) for by, seconds in limits.items()]
         place = RowKey("apply", what.name, operation)
         rows.append(timed(place, work, {OURS: taken, **limits}, verdicts, "GB/s"))
     return rows

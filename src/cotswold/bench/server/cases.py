@@ -54,6 +54,7 @@ def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Road, ..
 def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:
     applied = [
         *(Applying(rule, shard, numbers) for shard in shards for rule in RULES),
+        *(Applying(Sgd(), shard, numbers, one_by_one=True) for shard in shards if shard <= MEGA),
         *(Applying(rule, shards[0] // 2, numbers // 2, dtype="float64") for rule in (Sgd(), Adagrad())),
         *(Applying(rule, shards[0], numbers, unit_norm=True) for rule in (Sgd(), Adagrad())),
     ]

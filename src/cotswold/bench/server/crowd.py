@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cotswold.bench.server.served import Client, Road, Served, environ_of
+from cotswold.bench.server.client import Client
+from cotswold.bench.server.served import Road, Served, environ_of
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
 from cotswold.server.messages import Shard
@@ -43,21 +44,46 @@ def name_of(number: int) -> str:
     return f"replica-{number}"
 
 
+@dataclass(frozen=True)
+class Peer:
+    """A process that speaks with servers, as plain values: who it is, and where they and its words are."""
+
+    name: str
+    session: int
+    road: Road
+    addresses: Mapping[str, str]
+    shards: Sequence[Sequence[Any]]
+    """Of all servers: the fields of each."""
+    folder: str
+
+    def client(self, kind: str = "gradient") -> Client:
+        """The connections of this process to servers; the token is in the environment."""
+        token = token_of(os.environ)
+        assert token is not None, "it was given to the process"
+        shards = [Shard(*one) for one in self.shards]
+        return Client(self.road, token, self.name, self.session, self.addresses, shards, kind)
+
+    def await_others(self) -> None:
+        """Say that this process is ready, and wait until all are."""
+        (Path(self.folder) / f"{self.name}.ready").touch()
+        while not (Path(self.folder) / "begin").exists():
+            time.sleep(_WAIT_SECONDS)
+
+    def say(self, said: Mapping[str, object]) -> None:
+        """Leave what this process has to say."""
+        beside = Path(self.folder) / f"{self.name}.part"
+        beside.write_text(json.dumps(said))
+        beside.rename(Path(self.folder) / f"{self.name}.json")
+
+
 def call_of(
     served: Served, number: int, function: str, folder: Path, more: Mapping[str, object] | None = None
 ) -> Call:
-    """What a process is to do that speaks with servers: ``function``, whose arguments are those of `step`."""
-    name = name_of(number)
-    arguments = {
-        "name": name,
-        "session": number + 1,
-        "road": served.road,
-        "addresses": served.addresses,
-        "shards": [astuple(one) for one in served.shards],
-        "folder": str(folder),
-        **(more or {}),
-    }
-    return Call(name, function, arguments, environ_of(served.road, served.token))
+    """What a process is to do that speaks with servers: ``function``, told its `Peer` and ``more``."""
+    shards = [astuple(one) for one in served.shards]
+    peer = Peer(name_of(number), number + 1, served.road, served.addresses, shards, str(folder))
+    arguments = {"peer": asdict(peer), **(more or {})}
+    return Call(peer.name, function, arguments, environ_of(served.road, served.token))
 
 
 def gathered(
@@ -80,50 +106,18 @@ def gathered(
             one.end()
 
 
-def ready(folder: Path, name: str) -> None:
-    """Say that this process is ready, and wait until all are."""
-    (folder / f"{name}.ready").touch()
-    while not (folder / "begin").exists():
-        time.sleep(_WAIT_SECONDS)
-
-
-def say(folder: Path, name: str, said: Mapping[str, object]) -> None:
-    """Leave what this process has to say."""
-    beside = folder / f"{name}.part"
-    beside.write_text(json.dumps(said))
-    beside.rename(folder / f"{name}.json")
-
-
-def client_of(
-    name: str, session: int, road: Road, addresses: Mapping[str, str], shards: Any, kind: str = "gradient"
-) -> Client:
-    """The connections of this process to servers; the token is in the environment."""
-    token = token_of(os.environ)
-    assert token is not None, "it was given to the process"
-    return Client(road, token, name, session, addresses, [Shard(*one) for one in shards], kind)
-
-
-def step(
-    *,
-    name: str,
-    session: int,
-    road: Road,
-    addresses: Mapping[str, str],
-    shards: Sequence[Sequence[Any]],
-    folder: str,
-    compute_seconds: float,
-    seconds: float,
-) -> int:
+def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> int:
     """The life of a replica that computes nothing: it sleeps as long as a step takes, pushes and pulls, for
     ``seconds``; the next step goes on while messages are under way, as in Downpour."""
     keep_freed_bytes()
-    client = client_of(name, session, road, addresses, shards)
-    place = np.zeros(max(one[3] for one in shards), np.float32)
+    me = Peer(**peer)
+    client = me.client()
+    place = np.zeros(max(one[3] for one in me.shards), np.float32)
     gradient = np.full_like(place, 1e-3)
-    starts = {one[0]: (one[2], one[3]) for one in shards}
-    ready(Path(folder), name)
+    starts = {one[0]: (one[2], one[3]) for one in me.shards}
+    me.await_others()
     begun, cpu, waits = time.perf_counter(), time.process_time(), list[float]()
-    due = begun + compute_seconds * (1 + session % 8 / 8)  # not all at once
+    due = begun + compute_seconds * (1 + me.session % 8 / 8)  # not all at once
     first, now = due - compute_seconds, begun
     while due < begun + seconds:
         time.sleep(max(0.0, due - time.perf_counter()))
@@ -141,11 +135,7 @@ def step(
         waits = [*waits, *[fmean(waits or [0.0])] * 2]
     tenths = quantiles(waits, n=10)
     took = max(now - first, 1e-9)  # from the beginning of the first step
-    say(
-        Path(folder),
-        name,
-        asdict(Said(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8]))),
-    )
+    me.say(asdict(Said(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8]))))
     client.close()
     return 0
 

@@ -21,8 +21,9 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.measure import interleaved, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
+from cotswold.bench.server.client import Client
 from cotswold.bench.server.raw import RawPeer
-from cotswold.bench.server.served import Client, Model, Road, Served, forked
+from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.host import Token
 

@@ -75,7 +75,7 @@ class Factors:
         def act() -> None:
             for number, (one, beside) in enumerate(zip(weights, kept, strict=True)):
                 waiting = queue[number % len(queue)]
-                arithmetic.apply(self.rule, one, list(beside), waiting, self.columns, False)
+                arithmetic.apply(self.rule, [admission.Pass(one, list(beside), waiting, self.columns)])
 
         return act
 

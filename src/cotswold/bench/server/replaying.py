@@ -26,7 +26,7 @@ from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import ASKED, call_of, client_of, gathered, name_of, ready, say
+from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
 from cotswold.bench.server.recorded import Event, Recorded, read
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.cluster.layout import dealt
@@ -197,12 +197,7 @@ def _examples(recorded: Recorded, shard: Shard, samples: int) -> int:
 
 def live(
     *,
-    name: str,
-    session: int,
-    road: Road,
-    addresses: Mapping[str, str],
-    shards: Sequence[Sequence[Any]],
-    folder: str,
+    peer: Mapping[str, Any],
     events: str,
     columns: Mapping[str, int],
     dtype: str,
@@ -212,14 +207,15 @@ def live(
 ) -> int:
     """The life of the process that replays a session, for so long at most; at full speed again and again."""
     keep_freed_bytes()
-    client = client_of(name, session, road, addresses, shards, kind)
-    here = {one[0]: Shard(*one) for one in shards}
+    me = Peer(**peer)
+    client = me.client(kind)
+    here = {one[0]: Shard(*one) for one in me.shards}
     plan = json.loads(Path(events).read_text())
     numbers = np.full(
         max([one.stop - one.start for one in here.values()] + _factors(plan, here, columns)), 1e-3
     )
     numbers = numbers.astype(dtype)
-    ready(Path(folder), name)
+    me.await_others()
     begun, cpu = time.perf_counter(), time.process_time()
     pushes = weights = asked = 0
     late = 0.0
@@ -253,9 +249,7 @@ def live(
             for number, count in zip(own, examples, strict=True)
         )
     traffic = client.post.endpoint.traffic
-    say(
-        Path(folder),
-        name,
+    me.say(
         {
             "pushes": pushes,
             "weights": weights,

@@ -1,7 +1,8 @@
 """What a replica's steps add up to between two pushes: gradients, its own steps, or factors; and what of it
 goes to which server.
 
-Knows: the parameters, where their rows lie, a work. Does not know: when a push is due, messages, rates.
+Knows: the parameters, where their rows lie, a work. Does not know: when a push is due, messages, rates, on
+which device the parameters are (`vectors`).
 
     own steps   a step                          a push is
     none        g is added up                   the sum, and factors of tensors whose work gives some
@@ -17,18 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array, is_finite, raw
+from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.parameters import Layout
+from cotswold.cluster.roles.vectors import Vectors
 from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.server.messages import Shard
-from cotswold.server.replica import Part, StepTask
+from cotswold.server.numbering import Part
+from cotswold.server.replica import StepTask
 
 OwnSteps = Literal["none", "plain", "pushed"]
 Pushed = Mapping[tuple[str, str], int]
@@ -54,14 +56,14 @@ class Accumulation:
     """The steps of one work since the last push."""
 
     def __init__(
-        self, work: ReplicaWork, parameters: Array, layout: Layout, own: OwnSteps, push_samples: int
+        self, work: ReplicaWork, layout: Layout, own: OwnSteps, push_samples: int, vectors: Vectors
     ) -> None:
-        """``parameters``: those of the work, in place; ``push_samples``: how many make a push, at most."""
+        """``push_samples``: how many make a push, at most; ``vectors``: where the work's parameters are."""
         self._work, self._own, self._push_samples = work, own, push_samples
-        self._parameters = torch.from_numpy(parameters)
-        self._sum, self._spare = np.zeros_like(parameters), np.zeros_like(parameters)
+        self._vectors, self._parameters = vectors, work.parameters.detach()
+        self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
         self._gradient = torch.zeros_like(self._parameters) if own != "none" else None
-        self._kept = np.zeros_like(parameters) if own == "pushed" else None
+        self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
         """What closed accumulations have moved w by that are not in the newest pull."""
         self._pull: tuple[int, int] | None = None
         self._steps = 0
@@ -76,25 +78,27 @@ class Accumulation:
 
     def begin(self, task: StepTask) -> None:
         """Put what was pulled in its place; nothing refers to it any more then."""
-        self.put(task, newest_of(task))
+        self._put(task, newest_of(task))
         task.installs.clear()
 
-    def put(self, task: StepTask, newest: Mapping[int, object]) -> None:
+    def _put(self, task: StepTask, newest: Mapping[int, object]) -> None:
         """Put these shards in their place, by number, as the task has it."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
-            self._kept[:] = self._spare if task.behind and self._is_finite(self._spare) else 0
+            if task.behind and self._vectors.is_finite(self._spare):
+                self._kept.copy_(self._spare)
+            else:
+                self._kept.zero_()
         own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
-        moves = [each for each in own if self._is_finite(each)] if newest else []
-        vector = self._parameters.numpy()
+        moves = [each for each in own if self._vectors.is_finite(each)] if newest else []
         for place in self._written(newest):
             for each in moves:
-                vector[place] += each[place]
+                self._parameters[place] += each[place]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
-        total = torch.from_numpy(self._sum)
+        total = self._sum
         if opens:
             self._steps = 0
             total.zero_()
@@ -108,16 +112,17 @@ class Accumulation:
             found = self._work.learn(samples, gradient, rate)
         else:
             found = self._work.compute(samples, gradient)
-            if self._is_finite(gradient.numpy()):
+            if self._vectors.is_finite(gradient):
                 self._parameters.sub_(gradient, alpha=rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""
-        whole, self._sum, self._spare = self._sum, self._spare, self._sum
-        if self._kept is not None and self._is_finite(whole):
-            self._kept += whole
+        closed, self._sum, self._spare = self._sum, self._spare, self._sum
+        if self._kept is not None and self._vectors.is_finite(closed):
+            self._kept += closed
+        whole = self._vectors.give(closed)
         factors = {} if self._factoring is None else self._factoring.take_factors()
         servers: dict[str, list[Shard]] = {}
         for shard in self._shards:
@@ -130,14 +135,12 @@ class Accumulation:
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
         """Write shards into the parameters; where each has come to lie."""
-        numbers, vector = {shard.number: shard for shard in self._shards}, self._parameters.numpy()
+        numbers = {shard.number: shard for shard in self._shards}
         for number, buffer in newest.items():
+            assert isinstance(buffer, bytes | bytearray | memoryview)
             place = slice(numbers[number].start, numbers[number].stop)
-            vector[place] = numbers_of(buffer, vector.dtype)
+            self._vectors.put(self._parameters[place], buffer)
             yield place
-
-    def _is_finite(self, values: Array) -> bool:
-        return is_finite(values)
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
         """What of a closed accumulation goes into a shard."""
@@ -206,7 +209,7 @@ class _Rows:
 
 
 def _bytes(values: Tensor) -> memoryview:
-    return raw(values.contiguous().view(-1).numpy())
+    return raw(values.contiguous().view(-1).cpu().numpy())
 
 
 def newest_of(task: StepTask) -> dict[int, object]:
@@ -216,13 +219,6 @@ def newest_of(task: StepTask) -> dict[int, object]:
         for pulled in task.installs
         for number, buffer in zip(pulled.shards, pulled.buffers, strict=True)
     }
-
-
-def numbers_of(buffer: object, dtype: np.dtype[Any]) -> Array:
-    """What was pulled, only to be read."""
-    assert isinstance(buffer, bytes | bytearray | memoryview)
-    found: Array = np.frombuffer(buffer, dtype)
-    return found
 
 
 def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, count: int) -> None:

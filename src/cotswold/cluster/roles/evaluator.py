@@ -21,8 +21,10 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
 from cotswold.cluster.pieces import groups_of
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError
@@ -40,24 +42,29 @@ def main(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     threads: int = 1,
+    device: str = "cpu",
 ) -> int:
     """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`. The token is in the environment. Raises UserError where there is no
-    such work, MachineError where the coordinator or a server ends first, and what the work raises.
+    ``reach`` are the fields of `Reach`; ``device``: as for `own_device`. The token is in the environment.
+    Raises UserError where there is no such work, MachineError where the coordinator or a server ends first or
+    a judgement stands still, and what the work raises.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
-        EvaluatorRole(cast(JudgeWork, made), post, name).run()  # as promised
+    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
+        judging = cast(JudgeWork, made)  # as promised
+        EvaluatorRole(judging, post, name, Reach(**reach).silent_seconds).run()
     return 0
 
 
 class EvaluatorRole:
     """One evaluator at work, on one judgement at a time."""
 
-    def __init__(self, work: JudgeWork, post: Post, name: str) -> None:
+    def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
+        """``silent_seconds``: for so long a judgement may stand still."""
         self._work, self._post, self._name = work, post, name
         self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
         """Of the shards in it; it does not ask for those again."""
@@ -69,23 +76,29 @@ class EvaluatorRole:
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Judge until the coordinator ends it; raises MachineError where that or a server is lost, and what
-        the work raises."""
+        """Judge until the coordinator ends it; raises MachineError where that or a server is lost or a
+        judgement stands still, and what the work raises."""
         while True:
-            if time.monotonic() - self._said >= SAY_SECONDS:
-                self._said = time.monotonic()
+            now = time.monotonic()
+            self._watch.look(now)
+            if now - self._said >= SAY_SECONDS:
+                self._said = now
                 self._post.send(m.COORDINATOR, Judging(self._name))
-            match self._post.receive(SAY_SECONDS / 4):
-                case Letter(sender, message):
-                    self._hear(sender, message)
-                case Ready():
-                    self._working.take()
-                case Lost(peer, why) if peer == m.COORDINATOR:
-                    raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-                case Lost(peer, why) if peer in self._owed:
-                    raise MachineError(f"{self._name} lost {peer} ({why}); resume the run")
-                case _:
-                    pass
+            self._attend(self._post.receive(SAY_SECONDS / 4))
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why) if peer in self._owed:
+                raise MachineError(f"{self._name} lost {peer} ({why}); resume the run")
+            case _:
+                pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:

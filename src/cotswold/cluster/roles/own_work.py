@@ -1,6 +1,6 @@
 """What a process that works for a coordinator begins with: its work, and its way to the coordinator.
 
-Knows: threads, how a work is made, the endpoint. Does not know: what the process is.
+Knows: threads, how a work is made, its device, the endpoint. Does not know: what the process is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Any
 import torch
 
 from cotswold.cluster.post import Post
+from cotswold.cluster.roles.own_device import own_device
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.work import DeviceWork
+from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
 from cotswold.server.messages import COORDINATOR
@@ -26,17 +29,23 @@ def at_work(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     threads: int,
+    device: str = "cpu",
 ) -> Iterator[tuple[object, Post]]:
     """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
     the block.
 
-    ``reach`` are the fields of `Reach`. The token is in the environment. Raises UserError where there is no
-    such work or no token, and what the work raises.
+    ``reach`` are the fields of `Reach`; ``device``: where it computes, as for `own_device`. The token is in
+    the environment. Raises UserError where there is no such work or no token, or where the work stays on the
+    CPU, and what `own_device` and the work raise.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
     with ExitStack() as held:
         made: object = function_of(work)(**arguments)
+        if device != "cpu":
+            if not isinstance(made, DeviceWork):
+                raise UserError(f'{work} makes what computes on the CPU alone; set training.device to "cpu"')
+            made.move_to(own_device(device, name))
         if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))

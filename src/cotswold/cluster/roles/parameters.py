@@ -11,7 +11,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
 
@@ -33,7 +32,7 @@ class Parametrised(Protocol):
         ...
 
 
-def parameters_of(work: Parametrised) -> tuple[Array, Layout]:
+def parameters_of(work: Parametrised) -> tuple[Tensor, Layout]:
     """The live parameters, and what lies in them; raises UserError where they are no vector of that."""
     parameters = work.parameters
     if parameters.dim() != 1 or parameters.dtype not in (torch.float32, torch.float64):
@@ -47,8 +46,7 @@ def parameters_of(work: Parametrised) -> tuple[Array, Layout]:
             f"the work's layout has {sum(rows * columns for _, rows, columns in layout)} numbers, "
             f"and its parameters {parameters.numel()}; name each tensor once, in their order"
         )
-    found: Array = parameters.detach().numpy()
-    return found, layout
+    return parameters.detach(), layout
 
 
 def products_of(work: Parametrised) -> tuple[tuple[str, tuple[int, ...]], ...]:

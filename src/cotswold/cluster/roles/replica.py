@@ -18,13 +18,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from cotswold.cluster.arithmetic import raw
+from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.roles.vectors import vectors_like
+from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps
 from cotswold.errors import MachineError
@@ -52,16 +55,17 @@ def main(
     pace: Mapping[str, Any],
     stepping: Mapping[str, Any],
     threads: int = 1,
+    device: str = "cpu",
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`. The token
-    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
-    ends first, and what the work raises.
+    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
+    ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
+    work, MachineError where the coordinator ends first or a step stands still, and what the work raises.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
-        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), reach)
+        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), Reach(**reach))
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -77,12 +81,13 @@ class ReplicaRole:
         name: str,
         pace: Pace,
         stepping: Stepping,
-        reach: Mapping[str, Any],
+        reach: Reach,
     ) -> None:
+        """``reach``: that of its other ranks, too, where it has some."""
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
-        self._parameters, self._layout = parameters_of(work)
-        self._initial = self._parameters.copy()
+        parameters, self._layout = parameters_of(work)
+        self._initial: Array = parameters.to("cpu", copy=True).numpy()
         samples = pace.batch * pace.n_push
         self._accumulation: Steps
         self._ranks: Ranks | None = None
@@ -91,23 +96,23 @@ class ReplicaRole:
         if isinstance(work, RankedWork):
             self._ranks = Ranks(name)
             self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
-            meeting = Meeting(name, post.endpoint.address, reach, stepping.own, samples)
+            meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
             self._accumulation = work.meet(meeting)
         else:
-            self._accumulation = Accumulation(work, self._parameters, self._layout, stepping.own, samples)
+            vectors = vectors_like(parameters)
+            self._accumulation = Accumulation(work, self._layout, stepping.own, samples, vectors)
         self._absent = set(self._others)
         """Ranks that have said nothing yet."""
-        size = self._parameters.size
+        size = self._initial.size
         self._lock = threading.Lock()
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
+        self._watch = Watch(name, self._working, work, reach.silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
-        self._moved = time.monotonic()
-        """When its last step began, or ended."""
         self._doing: tuple[float, object] = (0.0, None)
         """When it was said what it does, and what was."""
         self._servers: set[str] = set()
@@ -116,9 +121,9 @@ class ReplicaRole:
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
-        what the work raises."""
-        work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost or
+        a step stands still, and what the work raises."""
+        work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         while self._absent:
             self._attend(self._post.receive(_TICK_SECONDS))
         made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
@@ -195,6 +200,7 @@ class ReplicaRole:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
+        self._watch.look(now)
         if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
             raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
         with self._lock:
@@ -217,7 +223,8 @@ class ReplicaRole:
         now = time.monotonic()
         if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
             self._doing = now, (what, waits_for)
-            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, max(0.0, now - self._moved)))
+            seconds = max(0.0, now - self._working.moved_at)
+            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for send in sends:
@@ -229,14 +236,14 @@ class ReplicaRole:
     def _compute(self, task: StepTask | None) -> None:
         """Step after step, as long as there are any."""
         while task is not None:
-            began, self._moved = time.perf_counter(), time.monotonic()
+            began = time.perf_counter()
             found = self._step(task)
             parts, pushed = self._accumulation.close() if task.closes else (None, {})
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
-                self._moved = time.monotonic()
+                self._working.moved()
             if sends:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 

@@ -66,18 +66,25 @@ def main(
 
 def serve(machine: Server[Array], post: Post, updates: Draining | None = None) -> None:
     """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
-    while True:
-        match post.receive(None if updates is None else updates.patience):
-            case Letter(sender, Finish()) if sender == COORDINATOR:
-                return
-            case Letter(sender, message) if isinstance(message, _OBEYED):
-                for each in machine.receive(sender, message):
-                    post.send(each.to, each.message)
-            case Letter(sender, message) if updates is not None and isinstance(message, _UPDATES):
-                updates.hear(sender, message)
-            case None if updates is not None:
-                updates.drain()
-            case Lost(peer, why) if peer == COORDINATOR:
-                raise MachineError(f"{machine.name} lost its coordinator ({why}); resume the run")
-            case _:
-                pass
+    while _attend(post.receive(None if updates is None else updates.patience), machine, post, updates):
+        pass
+
+
+def _attend(event: object, machine: Server[Array], post: Post, updates: Draining | None) -> bool:
+    """What has come; False once it is over. Nothing refers to a message afterwards but what was kept of it:
+    the memory that it lies in is lent until then."""
+    match event:
+        case Letter(sender, Finish()) if sender == COORDINATOR:
+            return False
+        case Letter(sender, message) if isinstance(message, _OBEYED):
+            for each in machine.receive(sender, message):
+                post.send(each.to, each.message)
+        case Letter(sender, message) if updates is not None and isinstance(message, _UPDATES):
+            updates.hear(sender, message)
+        case None if updates is not None:
+            updates.drain()
+        case Lost(peer, why) if peer == COORDINATOR:
+            raise MachineError(f"{machine.name} lost its coordinator ({why}); resume the run")
+        case _:
+            pass
+    return True

@@ -1,12 +1,13 @@
 """A thread that does one thing after the other, and tells another thread, which listens, of what came of it.
 
-Knows: jobs, a descriptor to listen to. Does not know: what is done.
+Knows: jobs, their steps, a descriptor to listen to. Does not know: what is done.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,36 @@ class Working:
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
-        threading.Thread(target=self._run, name="computing", daemon=True).start()
+        self._is_busy = False
+        self._moved = time.monotonic()
+        self._longest: float | None = None
+        self._thread = threading.Thread(target=self._run, name="computing", daemon=True)
+        self._thread.start()
+
+    @property
+    def number(self) -> int:
+        """The thread's, by which the system knows it."""
+        return self._thread.native_id or 0
+
+    @property
+    def moved_at(self) -> float:
+        """When its last step began, or ended, by the monotonic clock."""
+        return self._moved
+
+    @property
+    def step(self) -> float | None:
+        """When the step began that is computed; None where none is."""
+        return self._moved if self._is_busy else None
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """What the longest step took that has ended; None where none has."""
+        return self._longest
+
+    def moved(self) -> None:
+        """A step has ended, and another may begin; for jobs of several steps."""
+        now = time.monotonic()
+        self._longest, self._moved = max(self._longest or 0.0, now - self._moved), now
 
     def fileno(self) -> int:
         """Can be read where `take` has something."""
@@ -53,11 +83,15 @@ class Working:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            self._moved, self._is_busy = time.monotonic(), True
             try:
                 job()
             except BaseException as error:
+                self._is_busy = False
                 self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
+            self._is_busy = False
+            self.moved()
             job = None  # nor what it refers to, until the next
 
 

@@ -23,12 +23,14 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
@@ -61,7 +63,8 @@ def main(
     environment. Raises UserError where there is no such work, MachineError where the coordinator ends first.
     """
     with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
-        worker = Worker(cast(Work, made), post, name)  # whoever names it promises that
+        working = cast(Work, made)  # whoever names it promises that
+        worker = Worker(working, post, name, Reach(**reach).silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0
@@ -70,9 +73,11 @@ def main(
 class Worker:
     """One worker's process, from its joining to its end."""
 
-    def __init__(self, work: Work, post: Post, name: str) -> None:
+    def __init__(self, work: Work, post: Post, name: str, silent_seconds: float) -> None:
+        """``silent_seconds``: for so long a portion may stand still."""
         self._work, self._post, self._name = work, post, name
-        self._parameters, self._layout = parameters_of(work)
+        parameters, self._layout = parameters_of(work)
+        self._parameters: Array = parameters.numpy()
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
@@ -82,6 +87,7 @@ class Worker:
             name, address, work.patterns, self._parameters.size, self._sums
         )
         self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
         self._exchanges = Exchanges(post.endpoint, name)
         self._pulls: Pulls | None = None
         self._points: Points | None = None
@@ -101,27 +107,14 @@ class Worker:
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Work until the coordinator dismisses it; raises MachineError where that or a server is lost."""
+        """Work until the coordinator dismisses it; raises MachineError where that or a server is lost, or a
+        portion stands still."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
         made = Made(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
-            match event := self._post.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS):
-                case Letter(sender, message):
-                    self._hear(sender, message)
-                case Ready():
-                    self._working.take()
-                case Lost(peer, why) if peer == m.COORDINATOR:
-                    raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-                case Lost(peer, why):
-                    self._exchanges.lost(event)
-                    if peer in self._servers:
-                        self._without = self._without or (time.monotonic(), f"{peer} ({why})")
-                case Piece():
-                    self._exchanges.take(event)
-                case None:
-                    pass
+            self._attend(self._post.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS))
             self._exchanges.proceed()
         self._working.close()
 
@@ -130,6 +123,24 @@ class Worker:
         self._leaving = reason
 
     # --- what comes ---
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why):
+                self._exchanges.lost(event)
+                if peer in self._servers:
+                    self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+            case Piece():
+                self._exchanges.take(event)
+            case _:
+                pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
@@ -196,6 +207,7 @@ class Worker:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
+        self._watch.look(now)
         if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
             raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
         with self._lock:
@@ -235,6 +247,7 @@ class Worker:
         """Portion after portion, as long as there are any; on the thread that computes."""
         while task is not None:
             result = self._portion(task)
+            self._working.moved()
             with self._lock:
                 now = time.monotonic()
                 if isinstance(result, m.PortionResult):

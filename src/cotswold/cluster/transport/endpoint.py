@@ -58,6 +58,10 @@ _BATCH = 64
 """Messages taken in at a time, at most."""
 
 
+class PortsTakenError(MachineError):
+    """Others listen at all the ports that were given."""
+
+
 class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
@@ -286,7 +290,12 @@ class Endpoint:
                 return self._listen(f"tcp://{shown}:{port}", mode)
             except TakenError:
                 continue
-        raise MachineError(
+        if len(ports) == 1:
+            raise PortsTakenError(
+                f"the endpoint {self.name} cannot listen at {host}: its only port, {ports[0]}, is taken; "
+                "give a port to each process of a machine, and some more"
+            )
+        raise PortsTakenError(
             f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
             f"{ports[-1]}, are taken; give a port to each process of a machine, and some more"
         )

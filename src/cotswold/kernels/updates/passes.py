@@ -1,16 +1,15 @@
-"""Updates of a shard, run on numbers in memory.
+"""Updates of shards, run on numbers in memory: of many in one call.
 
-Knows: how a job is filled, a small shard that each kernel must get right first. Does not know: formulas in
-vectors, rules, messages.
+Knows: how a job and its tables are filled, small shards that each kernel must get right first. Does not know:
+formulas in vectors, rules, messages.
 """
 
 from __future__ import annotations
 
-import ctypes
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from struct import Struct, pack
 
 import numpy as np
 import torch
@@ -23,9 +22,12 @@ from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepared
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
-from cotswold.kernels.updates.write import CHAINS, PUSH_FIELDS, VECTORS, Kind, UpdateJob, write_update
+from cotswold.kernels.updates.write import CHAINS, VECTORS, Kind, ShardEntry, UpdateJob, write_update
 
-PLACES = (UpdateJob.WEIGHTS, UpdateJob.KEPT, UpdateJob.PUSHES, UpdateJob.COUNT)
+PLACES = (
+    *(JobHead.TASKS, UpdateJob.SHARDS, UpdateJob.COUNT, UpdateJob.STEPS),
+    *(UpdateJob.PUSHES, UpdateJob.FACTORS),
+)
 TASK = 1 << 14
 """Numbers of a task, about."""
 ALONE = 1 << 15
@@ -48,6 +50,52 @@ class Shard:
     unit_norm: bool = False
 
 
+class Queues:
+    """Shards of one kind, type and constant, each with its pushes; by addresses, which the caller keeps."""
+
+    def __init__(self) -> None:
+        self._shards, self._pushes, self._factors = array("q"), array("q"), array("d")
+        self._tasks = self._numbers = 0
+
+    def add(
+        self, shard: Shard, weights: int, kept: int, pushes: Sequence[int], factors: Sequence[float]
+    ) -> None:
+        """A shard, what is kept of it (0 for nothing), its pushes in their order, and the factor of each."""
+        if shard.size == 0:
+            return
+        count = len(pushes)
+        geometry = _geometry(shard)
+        self._shards.extend((self._tasks, weights, kept, len(self._pushes), count, *geometry))
+        self._pushes.extend(pushes)
+        self._factors.extend(factors)
+        self._tasks += -(-shard.size // geometry[2])
+        self._numbers += shard.size * count
+
+    def run(self, shard: Shard, overrides: Overrides = NO_OVERRIDES) -> None:
+        """All pushes of all shards, which are like ``shard``, in one pass."""
+        if not self._tasks:
+            return
+        threads = overrides.threads or torch.get_num_threads()
+        threads = threads if self._numbers >= ALONE else 1
+        self.run_by(_ready(shard.kind, shard.dtype, shard.constant, overrides, threads))
+
+    def run_by(self, ready: PreparedKernel) -> None:
+        """The same by a kernel."""
+        count = len(self._shards) // ShardEntry.FIELDS
+        shards, pushes, factors = (
+            one.buffer_info()[0] for one in (self._shards, self._pushes, self._factors)
+        )
+        ready.run(self._tasks, shards, count, (count - 1).bit_length(), pushes, factors)
+
+
+@lru_cache(maxsize=4096)
+def _geometry(shard: Shard) -> tuple[int, int, int, int]:
+    """Size, numbers of a row and of a task, whether rows have norm 1: as the table has them."""
+    # numbers without rows are as if in rows of a task each
+    row = shard.columns if shard.unit_norm else TASK
+    return shard.size, row, row * max(1, TASK // row), int(shard.unit_norm)
+
+
 def run(
     shard: Shard,
     weights: Tensor,
@@ -60,29 +108,15 @@ def run(
     They begin at any number; all are contiguous. A push is its factor and its numbers. Without pushes rows
     are scaled, where they are to be.
     """
-    if shard.size == 0:
-        return
-    threads = overrides.threads or torch.get_num_threads()
-    threads = threads if shard.size * len(pushes) >= ALONE else 1
-    fields = [one for factor, values in pushes for one in (values.data_ptr(), factor)]
-    table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
-    _ready(shard, overrides, threads).run(
-        weights.data_ptr(),
-        0 if kept is None else kept.data_ptr(),
-        ctypes.addressof(table),
-        len(pushes),
-    )
-    del table  # the kernel has read it until here
+    one = Queues()
+    addresses, factors = [values.data_ptr() for _, values in pushes], [factor for factor, _ in pushes]
+    one.add(shard, weights.data_ptr(), 0 if kept is None else kept.data_ptr(), addresses, factors)
+    one.run(shard, overrides)
 
 
 @lru_cache(maxsize=256)
-def _table(pushes: int) -> Struct:
-    return Struct("=" + "qd" * pushes)
-
-
-@lru_cache(maxsize=256)
-def _ready(shard: Shard, overrides: Overrides, threads: int) -> PreparedKernel:
-    return _prepared(kernel(shard.kind, shard.dtype, processor_of(overrides)), shard, threads)
+def _ready(kind: Kind, dtype: str, constant: float, overrides: Overrides, threads: int) -> PreparedKernel:
+    return _prepared(kernel(kind, dtype, processor_of(overrides)), dtype, constant, threads)
 
 
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
@@ -91,40 +125,49 @@ def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
     return library.address(("update", kind, dtype), processor, write, partial(_is_right, kind, dtype))
 
 
-def _prepared(address: int, shard: Shard, threads: int) -> PreparedKernel:
-    # numbers without rows are as if in rows of a task each
-    row = shard.columns if shard.unit_norm else TASK
-    rows = max(1, TASK // row)
+def _prepared(address: int, dtype: str, constant: float, threads: int) -> PreparedKernel:
     fields = np.zeros(UpdateJob.FIELDS, np.int64)
-    fields[JobHead.TASKS] = -(-shard.size // (row * rows))
-    fields[UpdateJob.SIZE : UpdateJob.CONSTANT] = (shard.size, row, rows, shard.unit_norm)
-    fields[UpdateJob.CONSTANT] = bits(shard.constant)
-    return prepared(address, fields, PLACES, 0, (shard.dtype, threads))
+    fields[UpdateJob.CONSTANT] = bits(constant)
+    return prepared(address, fields, PLACES, 0, (dtype, threads))
 
 
 def _is_right(kind: Kind, dtype: str, address: int) -> bool:
-    """Whether a kernel updates small shards as NumPy does: strips, vectors, parts of one, rows, two tasks."""
+    """Whether a kernel updates small shards as NumPy does: strips, vectors, parts of one, rows, two tasks,
+    all in one call."""
     columns = VECTORS * CHAINS + 7
-    shards = (
-        Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True),
-        Shard(kind, TASK + columns, dtype, 0.5),
-    )
-    return all(_does(address, shard) for shard in shards)
+    trials = [
+        _Trial(Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
+        _Trial(Shard(kind, TASK + columns, dtype, 0.5), 2),
+        _Trial(Shard(kind, 3, dtype, 0.5), 1),
+    ]
+    queues = Queues()
+    for one in trials:
+        one.put(queues)
+    queues.run_by(_prepared(address, dtype, 0.5, 1))
+    return all(one.is_right() for one in trials)
 
 
-def _does(address: int, shard: Shard) -> bool:
-    weights, first, second = (known_answers.numbers(shard.size, seed=seed) for seed in range(3))
-    kept = np.abs(known_answers.numbers(shard.size, seed=3))
-    expected, beside = _updated(shard, weights, kept, ((0.5, first), (-0.25, second)))
-    found, found_beside = (known_answers.in_memory(one, shard.dtype) for one in (weights, kept))
-    operands = [known_answers.in_memory(one, shard.dtype) for one in (first, second)]
-    numbers = (operands[0].data_ptr(), 0.5, operands[1].data_ptr(), -0.25)
-    table = ctypes.create_string_buffer(pack("=" + "qd" * (len(numbers) // PUSH_FIELDS), *numbers))
-    _prepared(address, shard, 1).run(
-        found.data_ptr(), found_beside.data_ptr(), ctypes.addressof(table), len(operands)
-    )
-    right = known_answers.agrees(found, expected, ROUNDING[shard.dtype])
-    return right and known_answers.agrees(found_beside, beside, ROUNDING[shard.dtype])
+class _Trial:
+    """A shard, so many pushes, and what they should do to it."""
+
+    def __init__(self, shard: Shard, pushes: int) -> None:
+        self.shard, self.factors = shard, (0.5, -0.25)[:pushes]
+        weights, *some = (known_answers.numbers(shard.size, seed=seed) for seed in range(1 + pushes))
+        kept = np.abs(known_answers.numbers(shard.size, seed=3))
+        self.expected = _updated(shard, weights, kept, list(zip(self.factors, some, strict=True)))
+        self.weights, self.kept, *self.pushes = (
+            known_answers.in_memory(one, shard.dtype) for one in (weights, kept, *some)
+        )
+
+    def put(self, queues: Queues) -> None:
+        """Among others."""
+        addresses = [one.data_ptr() for one in self.pushes]
+        queues.add(self.shard, self.weights.data_ptr(), self.kept.data_ptr(), addresses, self.factors)
+
+    def is_right(self) -> bool:
+        """Whether it is as it should be."""
+        found = zip((self.weights, self.kept), self.expected, strict=True)
+        return all(known_answers.agrees(one, other, ROUNDING[self.shard.dtype]) for one, other in found)
 
 
 def _updated(

@@ -1,7 +1,7 @@
-"""Kernels of updates: weights, what is kept beside them, and any number of pushes, each read once.
+"""Kernels of updates: weights of shards, what is kept beside them, and any number of pushes, each read once.
 
-Knows: formulas in vectors, how a task goes through its numbers, the order of a row's sum. Does not know:
-tensors, threads, what a push is.
+Knows: formulas in vectors, how a task finds its shard and goes through its numbers, the order of a row's sum.
+Does not know: tensors, threads, what a push is.
 
 Every number is a chain of its own: it goes through all pushes in their order while it is in a register, so
 neither threads, nor vectors, nor how many pushes there are at once change a bit. Multiplications are fused
@@ -11,7 +11,8 @@ of ``torch.optim.Adagrad`` but for its roots, which torch does not always round 
 Memory bounds all of it, and a core reads less than it reads and writes together. On Zen 5, with shards of
 1 MB and one thread, 16 pushes of `adagrad` in strips of eight lines, four pushes at a time, asked for 2 KB
 ahead, reach 1.0 of what a dot product reads; nothing asked for early 0.7, all 16 at once 0.7. A row is scaled
-to norm 1 while the next one is read, so that memory is never idle.
+to norm 1 while the next one is read, so that memory is never idle. What is asked for early at the end of a
+shard is the beginning of the next one, so that small shards go on as one large one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ WIDE_BYTES = 64
 """Bytes of the widest vectors, of which there are 32."""
 VECTORS, FEWER_VECTORS = 8, 4
 """Vectors of weights that go through all pushes together: of the widest, of others."""
+BYTE = ir.IntType(8)
 CHAINS = 32
 """Chains in which the squares of a row are summed, of every 32nd number; part of what the norm is, to the
 bit."""
@@ -41,9 +43,6 @@ PART = 1 << 12
 """Numbers that go through these before they go through the next four; they stay in the first cache."""
 AHEAD_BYTES = 2048
 """How far ahead of its use a line is asked for; twice as far where there is one push alone."""
-PUSH_FIELDS = 2
-"""Of a push in the table: its address, its factor as a float64."""
-
 Kind = Literal["add", "momentum", "adagrad"]
 """`add`: ``w + f·p``. `momentum`: ``v = c·v − f·p``, then ``w + v``. `adagrad`: ``a + p·p``, then
 ``w − f·p/(√a + c)``. f is the factor of a push p, c the constant of the job."""
@@ -52,58 +51,114 @@ Kind = Literal["add", "momentum", "adagrad"]
 class UpdateJob(IntEnum):
     """The fields of a job, after those of every job."""
 
-    WEIGHTS = JobHead.FIELDS
-    KEPT = 6
-    PUSHES = 7
-    """The table of pushes."""
-    COUNT = 8
-    """How many pushes there are."""
-    SIZE = 9
-    ROW = 10
-    TASK_ROWS = 11
-    UNIT = 12
+    SHARDS = JobHead.FIELDS
+    """The table of shards."""
+    COUNT = 6
+    """How many shards there are."""
+    STEPS = 7
+    """How many halvings find one of them."""
+    PUSHES = 8
+    """The addresses of all pushes, shard by shard."""
+    FACTORS = 9
+    """Theirs, float64."""
+    CONSTANT = 10
+    FIELDS = 11
+
+
+class ShardEntry(IntEnum):
+    """The fields of a shard in the table."""
+
+    FIRST = 0
+    """The number of its first task."""
+    WEIGHTS = 1
+    KEPT = 2
+    BEGIN = 3
+    """The place of its first push among all."""
+    COUNT = 4
+    """How many pushes it has."""
+    SIZE = 5
+    ROW = 6
+    TASK = 7
+    """Numbers of a task: whole rows, where it has rows."""
+    UNIT = 8
     """Whether rows are scaled to norm 1."""
-    CONSTANT = 13
-    FIELDS = 14
+    FIELDS = 9
 
 
 def write_update(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
-    """A module with ``work(job)``: some rows a task, all pushes."""
+    """A module with ``work(job)``: some rows of a shard a task, all of its pushes."""
     module = ir.Module(f"update_{kind}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
-        task = _Task(w, kind, job)
+        task = _Task(w, kind, job, number)
         with w.b.if_else(task.unit) as (in_rows, alone):
             with in_rows:
-                _Rows(task).write(number)
+                _Rows(task).write()
             with alone:
-                task.write(number)
+                task.write()
     return module
 
 
 class _Task:
     """Some numbers of a shard, and what every task knows."""
 
-    def __init__(self, w: Writer, kind: Kind, job: ir.Value) -> None:
+    def __init__(self, w: Writer, kind: Kind, job: ir.Value, number: ir.Value) -> None:
         self.w, self.kind, self.job = w, kind, job
-        self.weights, self.kept = (w.pointer_field(job, one) for one in (UpdateJob.WEIGHTS, UpdateJob.KEPT))
-        self.pushes = w.pointer_field(job, UpdateJob.PUSHES)
-        self.count, self.size = w.field(job, UpdateJob.COUNT), w.field(job, UpdateJob.SIZE)
-        self.row = w.field(job, UpdateJob.ROW)
+        place = self._place(number)
+        entry, fields = self._entry(place), ShardEntry
+        self.weights, self.kept = (w.pointer_field(entry, one) for one in (fields.WEIGHTS, fields.KEPT))
+        self.pushes, self.factors = (
+            w.pointer_field(job, one) for one in (UpdateJob.PUSHES, UpdateJob.FACTORS)
+        )
+        self.first_push, self.count = w.field(entry, fields.BEGIN), w.field(entry, fields.COUNT)
+        self.size, self.row = w.field(entry, fields.SIZE), w.field(entry, fields.ROW)
         near = AHEAD_BYTES // w.lanes.scalar_bytes
         one = w.b.icmp_signed("==", self.count, integer(1))
         self.ahead = w.b.select(one, integer(2 * near), integer(near))
-        self.task_size = w.b.mul(self.row, w.field(job, UpdateJob.TASK_ROWS))
-        self.unit = w.b.icmp_signed("!=", w.field(job, UpdateJob.UNIT), integer(0))
+        task = w.field(entry, fields.TASK)
+        self.begin = w.b.mul(w.b.sub(number, w.field(entry, fields.FIRST)), task)
+        self.length = w.least(task, w.b.sub(self.size, self.begin))
+        self.unit = w.b.icmp_signed("!=", w.field(entry, fields.UNIT), integer(0))
+        self._look_beyond(place, entry)
 
-    def write(self, number: ir.Value) -> None:
-        """All numbers of the task of this number."""
+    def _entry(self, place: ir.Value) -> ir.Value:
+        w = self.w
+        shards = w.pointer_field(self.job, UpdateJob.SHARDS)
+        return w.slot(shards, w.b.mul(place, integer(ShardEntry.FIELDS)))
+
+    def _place(self, number: ir.Value) -> ir.Value:
+        """The last shard whose first task is not behind the task of this number, by halving."""
         w, b = self.w, self.w.b
-        begin = b.mul(number, self.task_size)
-        length = w.least(self.task_size, b.sub(self.size, begin))
-        with loop(w, length, step=PART) as part:
-            here = b.add(begin, part.index)
-            self.move_some(integer(0), self.count, here, w.least(integer(PART), b.sub(length, part.index)))
+        count, steps = w.field(self.job, UpdateJob.COUNT), w.field(self.job, UpdateJob.STEPS)
+        with loop(w, steps, integer(0)) as turn:
+            power = b.shl(integer(1), b.sub(b.sub(steps, integer(1)), turn.index))
+            further = b.add(turn.values[0], power)
+            is_one = b.icmp_signed("<", further, count)
+            seen = b.select(is_one, further, integer(0))
+            first = w.field(self._entry(seen), ShardEntry.FIRST)
+            goes = b.and_(is_one, b.icmp_signed("<=", first, number))
+            turn.next = [b.select(goes, further, turn.values[0])]
+        return turn.values[0]
+
+    def _look_beyond(self, place: ir.Value, entry: ir.Value) -> None:
+        """How far it is from the end of what this shard has to the beginning of what the next one has."""
+        w, b = self.w, self.w.b
+        following = b.add(place, integer(1))
+        is_one = b.icmp_signed("<", following, w.field(self.job, UpdateJob.COUNT))
+        other = self._entry(b.select(is_one, following, place))
+        self.next_count = b.select(is_one, w.field(other, ShardEntry.COUNT), integer(0))
+        self.size_bytes = b.mul(self.size, integer(w.lanes.scalar_bytes))
+        self.beyond = {
+            field: b.sub(w.field(other, field), b.add(w.field(entry, field), self.size_bytes))
+            for field in (ShardEntry.WEIGHTS, ShardEntry.KEPT)
+        }
+
+    def write(self) -> None:
+        """All numbers of the task."""
+        w, b = self.w, self.w.b
+        with loop(w, self.length, step=PART) as part:
+            here, left = b.add(self.begin, part.index), b.sub(self.length, part.index)
+            self.move_some(integer(0), self.count, here, w.least(integer(PART), left))
 
     def move_some(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
         """Some numbers through pushes ``first`` to ``stop`` of the table."""
@@ -122,29 +177,33 @@ class _Task:
         """The weights of a strip at a place, then what is kept, after so many pushes."""
         w, b = strip.w, strip.w.b
         values = strip.read(w.at(self.weights, place))
-        self.ask(strip, w.at(self.weights, place))
+        self.ask(strip, self.weights, place, self.beyond[ShardEntry.WEIGHTS])
         if self.kind != "add":
-            self.ask(strip, w.at(self.kept, place))
-        if self.kind != "add":
+            self.ask(strip, self.kept, place, self.beyond[ShardEntry.KEPT])
             values += strip.read(w.at(self.kept, place))
         constant = number_field(w, self.job, UpdateJob.CONSTANT)
-        table = w.slot(self.pushes, b.mul(first, integer(PUSH_FIELDS)))
-        with loop(w, b.mul(count, integer(PUSH_FIELDS)), *values, step=PUSH_FIELDS) as turn:
-            entry = w.slot(table, turn.index)
-            source = w.at(w.pointer_field(entry, 0), place)
-            self.ask(strip, source)
-            push = strip.read(source)
-            turn.next = moved(w, self.kind, turn.values, push, number_field(w, entry, 1), constant)
+        with loop(w, count, *values) as turn:
+            number = b.add(first, turn.index)
+            own = b.add(self.first_push, number)
+            other = b.add(own, b.select(b.icmp_signed("<", number, self.next_count), self.count, integer(0)))
+            start, beside = w.field(self.pushes, own), w.field(self.pushes, other)
+            source = w.pointer_field(w.slot(self.pushes, own), 0)
+            self.ask(strip, source, place, b.sub(beside, b.add(start, self.size_bytes)))
+            push = strip.read(w.at(source, place))
+            factor = number_field(w, w.slot(self.factors, own), 0)
+            turn.next = moved(w, self.kind, turn.values, push, factor, constant)
         return turn.values
 
-    def ask(self, strip: Strip, place: ir.Value) -> None:
-        """Ask for the strip that is read some lines later."""
-        w = strip.w
+    def ask(self, strip: Strip, base: ir.Value, place: ir.Value, beyond: ir.Value) -> None:
+        """Ask for the strip that is read some lines later; so many bytes ``beyond`` where the shard ends."""
+        w, b = strip.w, strip.w.b
         if strip.mask is not None:
             return
-        ahead = w.at(place, self.ahead)
+        ahead = b.add(place, self.ahead)
+        over = b.select(b.icmp_signed("<", ahead, self.size), integer(0), beyond)
+        there = b.gep(w.at(base, ahead), [over], source_etype=BYTE)
         for line in range(0, strip.size * w.lanes.scalar_bytes, WIDE_BYTES):
-            w.fetch(w.at(ahead, line // w.lanes.scalar_bytes))
+            w.fetch(w.at(there, line // w.lanes.scalar_bytes))
 
     def keep(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
         """Write a strip's weights and what is kept."""
@@ -161,11 +220,10 @@ class _Rows:
         self.w = _of(task.w, task.w.lanes.dtype)
         self.wide = _of(task.w, "float64")
 
-    def write(self, number: ir.Value) -> None:
-        """All rows of the task of this number."""
+    def write(self) -> None:
+        """All rows of the task."""
         w, b, task = self.w, self.w.b, self.task
-        begin = b.mul(number, task.task_size)
-        length = w.least(task.task_size, b.sub(task.size, begin))
+        begin, length = task.begin, task.length
         before = b.sdiv(b.sub(task.count, integer(1)), integer(TOGETHER))
         first = b.mul(before, integer(TOGETHER))
         nothing = ir.Constant(DOUBLE, 0.0)

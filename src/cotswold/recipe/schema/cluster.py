@@ -52,7 +52,10 @@ class Cluster(Section):
     """A run whose evaluations ended before all patterns were done: count in each cycle the patterns that it
     counted."""
     silence: Span = 10.0
-    """Seconds for which a worker may be silent before its portions are given to others."""
+    """Seconds of silence. A worker or a replica that says nothing for so long is given up: its portions, or
+    samples, are given to others. A parameter server of replicas that does not answer for so long ends the
+    run, which is resumed. A process of a replica that is stopped for so long while a step waits for it ends
+    its replica, which is started again; one that hangs does so after three times as long."""
     wait: Span = 300.0
     """Seconds for which the run waits where there is no worker at all, before it saves and ends."""
     metrics: Text | None = None

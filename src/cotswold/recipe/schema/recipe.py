@@ -355,7 +355,7 @@ class Recipe(Section):
                 "take training.send and training.send_factors out, or cluster.processes and mesh.grid"
             )
         if training.device != "cpu":
-            raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
+            self._check_replicas_device(training.device)
         own = {
             *("workers", "processes", "servers", "address", "ports", "spread_servers"),
             *("encrypt", "silence", "metrics"),
@@ -363,6 +363,24 @@ class Recipe(Section):
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
+
+    def _check_replicas_device(self, device: str) -> None:
+        """Whether replicas can be there instead of on the CPU."""
+        if re.fullmatch("cuda(:(0|[1-9][0-9]?))?", device) is None:
+            raise ValueError(
+                f'training.device is "{device}", and strategy downpour computes on the CPU or on CUDA '
+                'devices; set it to "cpu", to "cuda", or to one of these, such as "cuda:0"'
+            )
+        if self.cluster.processes > 1 or self.gang is not None:
+            raise ValueError(
+                "the processes or ranks of a replica share memory of the CPU; set training.device to "
+                '"cpu", or take cluster.processes and mesh.grid out'
+            )
+        if self.cluster.address is not None:
+            raise ValueError(
+                "replicas that Ray starts are given no CUDA devices; set training.device to "
+                '"cpu", or take cluster.address out'
+            )
 
     def _check_in_flight(self) -> None:
         if self.gang is None:

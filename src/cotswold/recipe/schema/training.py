@@ -315,6 +315,11 @@ class DownpourTraining(SharedTraining):
     patience: Times | None = None
     """Stop after this many validations without a better loss; one follows each epoch, unless the one before
     still goes on."""
+    device: Text = "cpu"
+    """Where replicas compute, and whoever judges: `cpu`; `cuda`, the CUDA devices of this machine, which
+    replicas take in turn by their numbers; or one of these, such as `cuda:0`. On CUDA devices a replica is
+    one process of this machine: `cluster.processes`, `mesh.grid` and `cluster.address` are refused. Parameter
+    servers are in memory."""
     shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
     """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
     record_traffic: bool = False

@@ -18,7 +18,8 @@ Ranges = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class Update:
     """What a replica's newest steps come to, for shards of one server; answered by `Applied` or
-    `UpdateRefused`, and sent again until it is. Without shards it carries its checkpoint's marker alone."""
+    `UpdateRefused`, and sent again until it is. Without shards it carries its checkpoint's marker alone, or,
+    where that was sent before, says that nothing is computed from what was pulled."""
 
     run: str
     """The run, or the resumed run, that it is meant for."""
@@ -88,7 +89,8 @@ class PullNewer:
     session: int
     """0 for whoever will send no update."""
     number: int
-    """Of the update that will be computed from it, if all before are answered everywhere; otherwise 0."""
+    """For an update that will be computed from it, if all before are answered everywhere, markers aside: one
+    more than the number of the newest that was no marker; otherwise 0."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     """Of each, what is known; -1 for nothing."""

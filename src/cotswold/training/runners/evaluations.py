@@ -243,6 +243,7 @@ class Evaluations:
             self._recorder.event("stack", **self._describe)
             self._validate()
         elif self._ended is not None and not self._may_go_on():
+            self._recorder.event("nothing_left", why=f"the run ended before ({self._ended})")
             return True
         self._ended = None
         while (why := self._over()) is None:

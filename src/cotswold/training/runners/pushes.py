@@ -1,23 +1,26 @@
 """What replicas have pushed, in bytes, for events.
 
-Knows: names of tensors. Does not know: who pushed it, when.
+Knows: names of tensors, what their layers are called. Does not know: who pushed it, when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class Pushes:
-    """Bytes of the numbers that went to servers, by layer and kind of update."""
+    """Bytes of the numbers that went to servers, by layer and kind of update; ``names``: what modules are
+    called, where they are called otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
         self._bytes: dict[str, dict[str, int]] = {}
 
     def add(self, pushed: Iterable[tuple[str, str, int]]) -> None:
         """More of them: a tensor, the kind, bytes."""
         for tensor, kind, count in pushed:
-            layer = self._bytes.setdefault(tensor.rpartition(".")[0] or tensor, {})
+            module = tensor.rpartition(".")[0] or tensor
+            layer = self._bytes.setdefault(self._names.get(module, module), {})
             layer[kind] = layer.get(kind, 0) + count
 
     @property

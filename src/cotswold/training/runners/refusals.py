@@ -5,7 +5,7 @@ Knows: how many samples count and are refused. Does not know: why each was, what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cotswold.cluster.messages import Counts
 from cotswold.server.samples import Account
@@ -31,10 +31,21 @@ class Refusals:
 
 def reasons(counts: Sequence[Counts]) -> str:
     """What servers say of updates that they refused for ever."""
+    told = {"finite": "gradients that are not finite", "stale": "updates that are too stale"}
+    return ", ".join(f"{number} {told.get(word, word)}" for word, number in _found(counts).items())
+
+
+def kinds(counts: Sequence[Counts]) -> str:
+    """Why samples were refused, without numbers, which count each server's part of a push by itself: `not
+    finite, too stale`."""
+    told = {"finite": "not finite", "stale": "too stale"}
+    return ", ".join(told[word] for word in _found(counts) if word in told)
+
+
+def _found(counts: Sequence[Counts]) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for each in counts:
         for word, number in each.refused:
             if word not in ("busy", "marker"):
                 found[word] = found.get(word, 0) + number
-    told = {"finite": "gradients that are not finite", "stale": "updates that are too stale"}
-    return ", ".join(f"{number} {told.get(word, word)}" for word, number in sorted(found.items()))
+    return dict(sorted(found.items()))

@@ -32,9 +32,9 @@ from cotswold.recipe.schema import DownpourTraining
 from cotswold.run import Metrics, Recorder
 from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
-from cotswold.training.networks import network_tensors
+from cotswold.training.networks import layer_names, network_tensors
 from cotswold.training.runners.pushes import Pushes
-from cotswold.training.runners.refusals import Refusals, reasons
+from cotswold.training.runners.refusals import Refusals, kinds, reasons
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -65,6 +65,8 @@ class ReplicaRuns:
         self._ledger: Samples | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
+        self._nothing_left: str | None = None
+        """Why there is nothing to train, where a run is resumed."""
         self._ended: str | None = None
         """Why, before its epochs were over."""
         self._validations = Validations(recorder, training.patience)
@@ -75,7 +77,7 @@ class ReplicaRuns:
         """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
-        self._pushes = Pushes()
+        self._pushes = Pushes(layer_names(flat.module))
         self._schedule = BySamples(
             *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
         )
@@ -115,9 +117,27 @@ class ReplicaRuns:
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
             self._is_finished, self._validations.without = False, 0
+        self._nothing_left = self._why_nothing_left(ledger.epoch, kept)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
             ledger.next_epoch()
+
+    def _why_nothing_left(self, epoch: int, kept: Mapping[str, object]) -> str | None:
+        """In words; ``epoch``: the one that the run is in, from 0; None where something is left."""
+        asked = self._training.epochs
+        if self._is_finished and kept["ended"] is not None:
+            return (
+                f"the run ended before ({kept['ended']}); ask for more epochs, or another training.patience"
+            )
+        had = epoch + 1 if self._is_finished else epoch
+        if not self._is_finished and had < asked:
+            return None
+        if had == asked:
+            return f"the run has had its {had} epochs; ask for more, by training.epochs"
+        return (
+            f"the run has had {had} epochs, and training.epochs is {asked} now; ask for more than {had}, or "
+            "leave it out"
+        )
 
     def run(self) -> bool:
         """Learn to the end (True) or until a stop is asked for (False); saves in both cases.
@@ -126,7 +146,8 @@ class ReplicaRuns:
         """
         recorder, is_new = self._recorder, self._snapshot is None
         unjudged: EvaluatorError | None = None
-        if self._is_finished:
+        if self._nothing_left is not None:
+            recorder.event("nothing_left", why=self._nothing_left)
             return True
         if is_new:
             recorder.event("stack", **self._describe)
@@ -252,6 +273,7 @@ class ReplicaRuns:
             replicas=self._replicas,
             staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
+            **({"refused_why": kinds(counts)} if total.refused else {}),
             waiting_bytes=sum(each.waiting for each in counts),
             server_cpu_seconds=sum(each.cpu_seconds for each in counts),
             applying_seconds=sum(each.applying_seconds for each in counts),

@@ -59,6 +59,7 @@ class Showing:
             replicas=now.replicas,
             each=[asdict(each) for each in now.each],
             servers=[asdict(each) for each in now.servers],
+            evaluators=[] if now.evaluator is None else [asdict(now.evaluator)],
             sent_bytes=now.sent_bytes,
             received_bytes=now.received_bytes,
         )

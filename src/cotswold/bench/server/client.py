@@ -1,0 +1,129 @@
+"""Whoever pushes to servers and pulls from them in measurements, as a replica does.
+
+Knows: messages of one session, forms of a push. Does not know: processes, what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cotswold.bench.server.served import RUN, Road, endpoint_on, heard
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.post import AnyMessage, Post
+from cotswold.errors import MachineError
+from cotswold.host import Token
+from cotswold.server import messages as m
+
+_Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
+"""Kind, shards, examples, buffers of what goes to one server."""
+
+
+class Client:
+    """Whoever pushes and pulls, one message at a time to each server, as a replica does; to be closed."""
+
+    def __init__(
+        self,
+        road: Road,
+        token: Token,
+        name: str,
+        session: int,
+        addresses: Mapping[str, str],
+        shards: Sequence[m.Shard],
+        kind: str = "gradient",
+    ) -> None:
+        """``kind``: of pushes that come whole."""
+        self._session = session
+        self.post = Post(endpoint_on(road, token, name))
+        self._own: dict[str, list[m.Shard]] = {}
+        for one in shards:
+            self._own.setdefault(one.server, []).append(one)
+        for server, address in addresses.items():
+            self.post.endpoint.connect(server, address)
+        self._kind = kind
+        self.versions = {one.number: -1 for one in shards}
+        self._number = 0
+
+    def push(self, gradient: Array) -> None:
+        """Push a vector of the model's; returns when all servers have applied it."""
+        self._push(
+            {
+                server: (
+                    self._kind,
+                    tuple(one.number for one in shards),
+                    (),
+                    tuple(raw(gradient[one.start : one.stop]) for one in shards),
+                )
+                for server, shards in self._own.items()
+            }
+        )
+
+    def push_form(
+        self, which: Sequence[int], examples: Sequence[int], columns: Mapping[str, int], numbers: Array
+    ) -> None:
+        """Push these shards, each as factors of so many examples, or whole for 0; the numbers are any.
+
+        Servers that have none of them are sent a push of nothing, for pushes have the same number everywhere.
+        """
+        counts = dict(zip(which, examples, strict=True))
+        parts: dict[str, _Part] = {}
+        for server, shards in self._own.items():
+            own = [one for one in shards if one.number in counts]
+            buffers, tensors = list[memoryview](), dict[str, int]()
+            for one in own:
+                count, length = counts[one.number], one.stop - one.start
+                if count:
+                    tensors[one.tensor] = count
+                    length = count * (length // columns[one.tensor])
+                buffers.append(raw(numbers[:length]))
+            buffers += [raw(numbers[: count * columns[name]]) for name, count in tensors.items()]
+            kind = self._kind if not tensors else "factors"
+            found = tuple(counts[one.number] for one in own) if tensors else ()
+            parts[server] = (kind, tuple(one.number for one in own), found, tuple(buffers))
+        self._push(parts)
+
+    def _push(self, parts: Mapping[str, _Part]) -> None:
+        self._number += 1
+        for server, (kind, numbers, examples, buffers) in parts.items():
+            versions = tuple(max(0, self.versions[number]) for number in numbers)
+            update = m.Update(
+                RUN, self._session, self._number, kind, numbers, versions, 0, 1.0, (), 0, examples, buffers
+            )
+            self.post.send(server, update)
+        waiting = set(parts)
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.UpdateRefused):
+                raise MachineError(f"{message.server} refused a push: {message.reason}")
+            if isinstance(message, m.Applied) and message.number == self._number:
+                waiting.discard(message.server)
+
+        heard(self.post, hear, lambda: not waiting)
+
+    def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
+        """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
+        are the messages' own."""
+        for server, shards in self._own.items():
+            numbers = tuple(one.number for one in shards if only is None or one.number in only)
+            known = tuple(-1 if whole else self.versions[number] for number in numbers)
+            self.post.send(server, m.PullNewer(RUN, self._session, 0, numbers, known))
+        came: list[m.PulledNewer] = []
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.PulledNewer):
+                if message.error is not None:
+                    raise MachineError(f"{message.server} refused a pull: {message.error}")
+                came.append(message)
+                self.versions.update(zip(message.shards, message.versions, strict=True))
+
+        heard(self.post, hear, lambda: len(came) == len(self._own))
+        return came
+
+    @property
+    def received_bytes(self) -> int:
+        """So far, shared memory included."""
+        traffic = self.post.endpoint.traffic
+        return traffic.received_bytes + traffic.received_shared_bytes
+
+    def close(self) -> None:
+        """Hang up."""
+        self.post.endpoint.close()

@@ -1,0 +1,145 @@
+"""Sessions of replicas as a server knows them: numbers of updates, what was applied, missed and pulled.
+
+Knows: who lives, the newest number of each, samples, versions that were pulled, markers that are in. Does not
+know: the queue, what an update says, shards.
+
+A session is one incarnation of a replica, and no number of it is kept once it is over. One that begins while
+a checkpoint is under way owes no marker of it; one that ends meanwhile is in it with what it had applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cotswold.server.messages import Applied, Ranges, UpdateRefused
+from cotswold.server.ranges import joined, without
+from cotswold.server.staleness import Histogram
+
+
+@dataclass
+class Session:
+    """One of them."""
+
+    name: str
+    last: int = 0
+    """The number of its newest update; 0 before the first."""
+    answer: Applied | UpdateRefused | None = None
+    """To the last; None before the first, and while that waits."""
+    samples: Ranges = ()
+    """Applied here, and not settled."""
+    missed: Ranges = ()
+    """Of updates that were refused for ever, and not settled."""
+    checkpoint: int = 0
+    """The newest whose marker is in, or that it need not mark."""
+    marked: int = 0
+    """The newest whose marker it has sent."""
+    worked: int = 0
+    """The number of its newest update that is no marker."""
+    staleness: Histogram = field(default_factory=Histogram)
+    """Of its updates, each shard's by itself."""
+    pulled_for: int = 0
+    """One more than the newest update that was no marker when it pulled for the next."""
+    bases: dict[int, int] = field(default_factory=dict)
+    """The least versions that it has pulled for that."""
+
+    def took(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
+        """Its next number is used up, by an update that has heard of ``checkpoint``.
+
+        A marker says nothing of what it computes: that goes on. Any other update, an empty one too, ends it.
+        """
+        self.last = number
+        if not is_empty or checkpoint <= self.marked:
+            self.worked = number
+        self.marked = max(self.marked, checkpoint)
+
+    def pulled(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
+        """It has asked for these (shard, version), as `PullNewer` numbers it."""
+        if number != self.worked + 1:
+            return
+        if number > self.pulled_for:
+            self.pulled_for, self.bases = number, {}
+        for shard, version in versions:  # asked again, it may have had the first answer
+            self.bases.setdefault(shard, version)
+
+    def waits(self) -> None:
+        """It has computed what it pulled for, and its update finds no room."""
+        self.bases = {}
+
+    @property
+    def computes_from(self) -> Mapping[int, int]:
+        """The least version of each shard that it computes from now; none where nobody need wait for it."""
+        return self.bases if self.pulled_for == self.worked + 1 else {}
+
+    def has_applied(self, samples: Ranges, answer: Applied) -> None:
+        """An update of these samples is in the shards."""
+        self.samples, self.answer = joined(self.samples, samples), answer
+
+    def has_missed(self, samples: Ranges, answer: UpdateRefused) -> None:
+        """An update of these samples was refused for ever."""
+        self.missed, self.answer = joined(self.missed, samples), answer
+
+
+class Sessions:
+    """Those that live, and those that have ended as long as somebody is to hear of them."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self.living: dict[int, Session] = {}
+        self.ended: dict[int, Session] = {}
+        """With the newest order."""
+        self._gone: dict[int, Session] = {}
+        """That ended since a checkpoint began which is not frozen."""
+
+    def __iter__(self) -> Iterator[tuple[int, Session]]:
+        """The living, by number."""
+        return iter(self.living.items())
+
+    def of(self, number: int) -> Session:
+        """One that lives, or ended with the newest order."""
+        return self.living.get(number) or self.ended[number]
+
+    def of_sender(self, sender: str, run: str, number: int) -> Session | str:
+        """The living session of whoever says that it has this number, or why it has none."""
+        if run != self._run:
+            return self.foreign(run)
+        session = self.living.get(number)
+        if session is None or session.name != sender:
+            return f"session: {number} is no living session of {sender!r:.60}"
+        return session
+
+    def foreign(self, run: str) -> str:
+        """What is wrong with a message of another run."""
+        return f"run: it is meant for {run!r:.60}, and this is {self._run!r}"
+
+    def live(self, names: Mapping[int, str], checkpoint: int, *, is_under_way: bool) -> None:
+        """These live; whoever is new owes no marker of ``checkpoint``, for it has sent nothing."""
+        for number, name in names.items():
+            self.living.setdefault(number, Session(name, checkpoint=checkpoint))
+        self.ended = {number: self.living.pop(number) for number in list(self.living) if number not in names}
+        if is_under_way:
+            self._gone.update(self.ended)
+
+    def settle(self, settled: int) -> None:
+        """It is known what became of all samples before this place."""
+        below = ((0, settled),)
+        for session in (*self.living.values(), *self.ended.values()):
+            session.samples = without(session.samples, below)
+            session.missed = without(session.missed, below)
+
+    def owing(self, checkpoint: int) -> tuple[str, ...]:
+        """The names of those whose marker is not in."""
+        return tuple(each.name for each in self.living.values() if each.checkpoint < checkpoint)
+
+    def said(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
+        """What orders are answered with: (session, applied, missed)."""
+        return _said({**self.ended, **self.living})
+
+    def cut(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
+        """The same at a checkpoint, of all that have lived since it began; it is frozen now."""
+        found, self._gone = _said({**self._gone, **self.living}), {}
+        return found
+
+
+def _said(sessions: Mapping[int, Session]) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    return tuple((number, session.samples, session.missed) for number, session in sorted(sessions.items()))
