@@ -98,12 +98,16 @@ class NumpyArithmetic:
         """
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
         plain: list[Queue] = []
+        update, like = None, (0, False)
         for one in passes:
             factors, pushed = zip(*one.pushes, strict=True)
             if Factors in map(type, pushed):
                 self._apply_mixed(rule, sign, one)
             else:
-                plain.append(_queue(_update(rule, one.columns, one.unit_norm), one, sign, factors, pushed))
+                if update is None or (one.columns, one.unit_norm) != like:
+                    like = (one.columns, one.unit_norm)
+                    update = _update(rule, *like)
+                plain.append(_queue(update, one, sign, factors, pushed))
         apply_each(plain)
 
     def _apply_mixed(self, rule: Rule, sign: float, one: Pass[Array]) -> None:

@@ -118,12 +118,15 @@ def apply_each(queues: Sequence[Queue]) -> None:
     from cotswold.kernels import updates
 
     every, dtype = updates.Queues(), getattr(torch, queues[0].weights.dtype.name)
+    like, shard = queues[0].update, _shard(queues[0].update, queues[0].weights.size, dtype)
     for update, weights, kept, factors, pushes in queues:
+        if update is not like or weights.size != shard.size:  # it takes long to look for
+            like, shard = update, _shard(update, weights.size, dtype)
         if weights.size:
             own, *others = _addresses([weights, *([] if kept is None else [kept]), *pushes])
             beside_at = 0 if kept is None else others.pop(0)
-            every.add(_shard(update, weights.size, dtype), own, beside_at, others, factors)
-    every.run(_shard(queues[0].update, queues[0].weights.size, dtype))
+            every.add(shard, own, beside_at, others, factors)
+    every.run(shard)
 
 
 def _addresses(vectors: Sequence[Array]) -> list[int]:

@@ -17,6 +17,7 @@ vectors, nor tiles, nor how many pushes there are at once change a bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from llvmlite import ir
@@ -77,6 +78,14 @@ class _Push:
         self.errors, self.activations = (w.pointer_field(entry, place) for place in (0, 1))
         self.examples, self.factor = w.field(entry, 2), number_field(w, entry, 3)
         self.before = before
+
+
+@dataclass(frozen=True, eq=False)
+class _Asking:
+    """What is asked for while a product runs: in so many turns, a vector of these places in each."""
+
+    turns: ir.Value
+    places: Sequence[ir.Value]
 
 
 class _Narrow:
@@ -200,8 +209,7 @@ class _Band:
             ahead = b.add(lane, integer(AHEAD_STRIPS * self.strip))
             down = b.sub(b.mul(integer(height), self.columns), width)
             beyond = b.select(b.icmp_signed("<", ahead, width), integer(0), down)
-            for place in places:
-                self._ask(b.add(place, b.add(integer(AHEAD_STRIPS * self.strip), beyond)))
+            asked = [b.add(place, b.add(integer(AHEAD_STRIPS * self.strip), beyond)) for place in places]
 
             def through(push: _Push) -> None:
                 errors = w.at(
@@ -211,7 +219,8 @@ class _Band:
                 activations = w.at(
                     self.activations, b.add(b.mul(push.before, self.block), b.mul(number, size))
                 )
-                sums = self._product(errors, activations, push.examples, height)
+                turns = b.select(b.icmp_signed("==", push.before, integer(0)), self._asks, integer(0))
+                sums = self._product(errors, activations, push.examples, height, _Asking(turns, asked))
                 for place, gradient in zip(places, sums, strict=True):
                     self._move(strip, place, gradient, push.factor)
 
@@ -219,20 +228,35 @@ class _Band:
 
         self._each_strip(width, tile)
 
-    def _ask(self, place: ir.Value) -> None:
-        streams = [self.weights] if self.kind == "add" else [self.weights, self.kept]
-        for stream in streams:
-            for v in range(self.vectors):
-                self.w.fetch(self.w.at(self.w.at(stream, place), v * self.w.lanes.count))
+    @property
+    def _asks(self) -> ir.Value:
+        """Turns in which all that a tile further on needs is asked for: a vector of all its rows in each."""
+        return integer(self.vectors if self.kind == "add" else 2 * self.vectors)
+
+    def _ask(self, turn: ir.Value, places: Sequence[ir.Value]) -> None:
+        """A vector of these rows, of the weights first, then of what is kept."""
+        w, b = self.w, self.w.b
+        stream, vector = self.weights, turn
+        if self.kind != "add":
+            is_first = b.icmp_signed("<", turn, integer(self.vectors))
+            stream = b.select(is_first, self.weights, self.kept)
+            vector = b.select(is_first, turn, b.sub(turn, integer(self.vectors)))
+        start = w.at(stream, b.mul(vector, integer(w.lanes.count)))
+        for place in places:
+            w.fetch(w.at(start, place))
 
     def _product(
-        self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int
+        self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int, asking: _Asking
     ) -> list[list[ir.Value]]:
-        """The sums of a tile, row by row."""
+        """The sums of a tile, row by row; meanwhile memory brings what is asked for."""
         w, b = self.w, self.w.b
 
-        def chain(begin: ir.Value, count: ir.Value) -> list[ir.Value]:
-            with loop(w, count, *[w.lanes.zero] * (height * self.vectors)) as turn:
+        def chain(
+            begin: ir.Value, count: ir.Value, sums: Sequence[ir.Value], places: Sequence[ir.Value] = ()
+        ) -> list[ir.Value]:
+            with loop(w, count, *sums) as turn:
+                if places:
+                    self._ask(turn.index, places)
                 example = b.add(begin, turn.index)
                 source = w.at(activations, b.mul(example, integer(self.strip)))
                 seen = [w.read(w.at(source, v * w.lanes.count)) for v in range(self.vectors)]
@@ -244,10 +268,15 @@ class _Band:
                         turn.next[at] = w.multiply_add(error, seen[v], turn.values[at])
             return turn.values
 
-        sums = chain(integer(0), w.least(examples, integer(SECTION)))
+        zeros = [w.lanes.zero] * (height * self.vectors)
+        first, early = w.least(examples, integer(SECTION)), w.least(examples, asking.turns)
+        with loop(w, b.sub(asking.turns, early)) as rest:
+            self._ask(b.add(early, rest.index), asking.places)
+        sums = chain(integer(0), early, zeros, asking.places)
+        sums = chain(early, b.sub(first, early), sums)
         with loop(w, b.sub(examples, integer(SECTION)), *sums, step=SECTION) as section:
             begin = b.add(section.index, integer(SECTION))
-            more = chain(begin, w.least(b.sub(examples, begin), integer(SECTION)))
+            more = chain(begin, w.least(b.sub(examples, begin), integer(SECTION)), zeros)
             section.next = [b.fadd(one, other) for one, other in zip(section.values, more, strict=True)]
         return [section.values[row * self.vectors :][: self.vectors] for row in range(height)]
 

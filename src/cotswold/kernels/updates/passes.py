@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import torch
@@ -49,6 +49,13 @@ class Shard:
     columns: int = 1
     unit_norm: bool = False
 
+    @cached_property
+    def geometry(self) -> tuple[int, int, int, int]:
+        """Size, numbers of a row and of a task, whether rows have norm 1: as the table has them."""
+        # numbers without rows are as if in rows of a task each
+        row = self.columns if self.unit_norm else TASK
+        return self.size, row, row * max(1, TASK // row), int(self.unit_norm)
+
 
 class Queues:
     """Shards of one kind, type and constant, each with its pushes; by addresses, which the caller keeps."""
@@ -64,7 +71,7 @@ class Queues:
         if shard.size == 0:
             return
         count = len(pushes)
-        geometry = _geometry(shard)
+        geometry = shard.geometry
         self._shards.extend((self._tasks, weights, kept, len(self._pushes), count, *geometry))
         self._pushes.extend(pushes)
         self._factors.extend(factors)
@@ -86,14 +93,6 @@ class Queues:
             one.buffer_info()[0] for one in (self._shards, self._pushes, self._factors)
         )
         ready.run(self._tasks, shards, count, (count - 1).bit_length(), pushes, factors)
-
-
-@lru_cache(maxsize=4096)
-def _geometry(shard: Shard) -> tuple[int, int, int, int]:
-    """Size, numbers of a row and of a task, whether rows have norm 1: as the table has them."""
-    # numbers without rows are as if in rows of a task each
-    row = shard.columns if shard.unit_norm else TASK
-    return shard.size, row, row * max(1, TASK // row), int(shard.unit_norm)
 
 
 def run(
