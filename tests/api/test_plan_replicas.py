@@ -60,6 +60,15 @@ def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> Non
     assert steps == {"delta": (weights + biases) / 4}
 
 
+def test_each_rank_of_a_gang_has_a_port(tmp_path: Path) -> None:
+    away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
+    alone, gangs = (
+        planned_for(tmp_path, "workers = 2, servers = 2", *away, *more)["ports"]
+        for more in ([], ["mesh.grid=1x2"])
+    )
+    assert alone.startswith("5 TCP ports") and gangs.startswith("7 TCP ports")
+
+
 def test_money_is_said_where_there_is_a_price_and_the_limits_hold(tmp_path: Path) -> None:
     assert "dollars" not in planned_for(tmp_path)
     priced = planned_for(tmp_path, "workers = 2", "price.rent_dollars_per_hour=36.0")

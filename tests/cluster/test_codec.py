@@ -50,6 +50,12 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Order(3, ((1, "r"), (2, "s")), ((1, 0.5), (2, float("inf"))), 1, 1 << 50),
     m.Ordered(3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0, ((1, ((0, 32),), ()),)),
     m.PullFrozen(1, "velocity", (0, 2)),
+    m.PullPart("a", m.PullNewer("run", 1, 4, (1,), (-1,))),
+    m.PulledPart("a", m.PulledNewer(1, "a", 4, (1,), (6,), ())),
+    m.PushPart(
+        *("a", 3),
+        m.Update("run", 1, 7, "delta", (1,), (5,), 2, 0.5, ((0, 32),), 1, (), (), part=1, parts=(0, 1)),
+    ),
     m.FrozenPart("a", 1, "velocity", (0, 2), (7, 9), (b"some", b"more")),
 )
 

@@ -49,6 +49,8 @@ class World:
     fraction: float = 0.75
     of: str = "samples"
     warm_samples: int = 0
+    ranks: int = 1
+    """Of each replica."""
     nan: float = 0.0
     """The share of samples of which no gradient is finite."""
 
@@ -166,6 +168,7 @@ class Trial:
             self.gradient,
             lambda: speed * self.random.uniform(0.5, 1.5),
             self.world.kind,
+            self.world.ranks,
         )
         self.replicas.append(replica)
         return replica

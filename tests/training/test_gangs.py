@@ -23,6 +23,7 @@ import cotswold
 from cotswold import training
 from cotswold.cluster.live import live_processes
 from cotswold.errors import CotswoldError, RecipeError, UserError
+from cotswold.geometry import Grid
 from cotswold.host import Call, ForkServer, Process
 from cotswold.run import Stop
 from cotswold.training.datasets import samples_of
@@ -79,6 +80,23 @@ def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
     with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
+
+
+@pytest.mark.parametrize("own", ["none", "plain", "pushed"])
+@pytest.mark.parametrize("grid", ["1x2", "3x1"])
+def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
+    grid: str, own: str, data: Data, tmp_path: Path
+) -> None:
+    patterns = SamplePatterns(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
+    work = ModuleWork(network(), named_loss("cross_entropy"), patterns, patterns)
+    server = live_processes({INHERITED: work})
+    output = tmp_path / "said"
+    with led(server, "compare_steps", output, grid=grid, own=own, out=str(tmp_path)) as process:
+        assert finished(process) == 0, process.why() + output.read_text()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        *map(str, range(Grid.parse(grid).size)),
+        "said",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,14 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     names = layer_names(work.flat.module)
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
+    endpoints = cluster.workers * (1 if recipe.gang is None else processes)
     row: plan.Row = {
         "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
         "servers": sum(map(bool, own.values())),
-        "ports": plan.ports(recipe, sum(map(bool, own.values())) + cluster.workers),
+        "ports": plan.ports(recipe, sum(map(bool, own.values())) + endpoints),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "about, before the data are prepared"}),

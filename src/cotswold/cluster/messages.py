@@ -91,6 +91,19 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class RankReady:
+    """Another rank of a replica has its endpoint, and hears its first rank."""
+
+
+@dataclass(frozen=True)
+class RankLost:
+    """Another rank of a replica has lost a server."""
+
+    server: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Visit:
     """A client wants to know what is served; answered by `Terms`."""
 
@@ -149,6 +162,8 @@ class Counts:
     """Of processor time, in which updates were read, checked and applied."""
     cpu_seconds: float = 0.0
     """Of processor time, of the whole process: beside that, what messages cost."""
+    sent_bytes: tuple[tuple[str, int], ...] = ()
+    """`taken_bytes` by who sent them: replicas that live, and ranks of such by themselves."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +209,8 @@ Message = (
     | Finish
     | Learnt
     | Doing
+    | RankReady
+    | RankLost
     | Count
     | Counts
     | Judging
@@ -205,7 +222,7 @@ Message = (
 )
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
-    *(Learnt, Doing, Count, Counts),
+    *(Learnt, Doing, RankReady, RankLost, Count, Counts),
     *(Judging, Judge, Judged),
     *(Visit, Terms, Farewell),
 )

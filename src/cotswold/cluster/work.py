@@ -15,6 +15,8 @@ from torch import Tensor
 
 from cotswold.host import Process
 from cotswold.server.messages import Shard
+from cotswold.server.numbering import Part
+from cotswold.server.replica import StepTask
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,82 @@ class ReplicaWork(Protocol):
 
         Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What the other ranks of a replica need to know of it; plain values."""
+
+    name: str
+    """Of the replica, and of its first rank."""
+    address: str
+    """Where the first rank is reached."""
+    reach: Mapping[str, object]
+    """The fields of `Reach`."""
+    own: str
+    """Which `OwnSteps` it takes."""
+    push_samples: int
+    """How many samples make a push, at most."""
+
+
+class Steps(Protocol):
+    """What a replica's steps add up to between two pushes."""
+
+    def lay(self, shards: Sequence[Shard]) -> None:
+        """The servers have these; may be said by another thread than that which takes steps."""
+        ...
+
+    def begin(self, task: StepTask) -> None:
+        """Put what was pulled in its place, at the latest when the step is taken."""
+        ...
+
+    def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
+        """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        ...
+
+    def close(self) -> tuple[Mapping[str, Part], Mapping[tuple[str, str], int]]:
+        """What goes to each server, in memory that stays so until the next is closed; and the bytes of its
+        numbers, by tensor and kind."""
+        ...
+
+
+@runtime_checkable
+class RankedWork(Protocol):
+    """The work of several ranks, each of which has some of the parameters, and pulls and pushes shards by
+    itself: what a replica asks the first of them. It is a `ReplicaWork` but for `compute`."""
+
+    @property
+    def parameters(self) -> Tensor:
+        """As `Work.parameters`: those with which it was made, whole."""
+        ...
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """As `Work.layout`."""
+        ...
+
+    @property
+    def patterns(self) -> int:
+        """How many samples there are to learn from."""
+        ...
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """As `Work.flops`."""
+        ...
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        ...
+
+    def meet(self, meeting: Meeting) -> Steps:
+        """Have the other ranks open endpoints of their own; the steps that all take together."""
+        ...
+
+    def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
+        """The rank that pulls and pushes each shard, by number."""
         ...
 
 

@@ -14,6 +14,8 @@ are). What is kept of a session is in `session`.
     n + 1, no room                                         what waits is applied at once
     n + 1, and there still is none                         refused, to be sent again: ``busy``
     n + 1, without shards, of a checkpoint that is new     `Applied`: its marker is in
+    n + 1, a part of it, and others are missing            kept (`parts`), outside of the queue
+    n + 1, the last part                                   as an update that came whole
     n + 1, without shards                                  `Applied`: it computes nothing from what it pulled
     n + 1                                                  queued
 
@@ -58,7 +60,9 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
+from cotswold.server.parts import Parts
 from cotswold.server.ranges import are_apart
+from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session, Sessions
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram, Staleness
@@ -136,12 +140,16 @@ class Updates(Generic[Values]):
         self.staleness = {number: Histogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
         """How many updates, by the first word of the reason."""
+        self.taken = 0
+        """How many updates, and parts of such, were taken as they came."""
         self.frozen: Frozen[Values] | None = None
         """The state at the newest checkpoint, until the coordinator has taken it."""
         self._frozen = 0
         self._order = Order(0, (), (), 0, 0)
         self._rates: dict[int, float] = {}
         self._sessions = Sessions(settings.run)
+        self._parts: dict[int, Parts[Values]] = {}
+        """Of the next update of each session whose replica has several ranks."""
         self._queue: list[_Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
         """That wait, by shard."""
@@ -172,6 +180,14 @@ class Updates(Generic[Values]):
         found = {key for each in self._ahead for key in self._aged(each, self.versions)}
         return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
+    def replica(self, sender: str, message: ToUpdates) -> str:
+        """The replica that says something, where one of its ranks does; otherwise the sender."""
+        if isinstance(message, Update | PullNewer):
+            session = self._sessions.living.get(message.session)
+            if session is not None and is_of(sender, session.name):
+                return session.name
+        return sender
+
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
         match message:
@@ -192,44 +208,78 @@ class Updates(Generic[Values]):
     # --- updates come ---
 
     def _update(self, sender: str, update: Update) -> list[Send]:
-        session = self._sessions.of_sender(sender, update.run, update.session)
+        session = self._living(sender, update)
         if isinstance(session, str):
             return [Send(sender, self._refusal(update, session))]
         if update.number <= session.last:
             answer = session.answer if update.number == session.last else None
-            return [] if answer is None else [Send(sender, answer)]
+            return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
-            return [Send(sender, self._refusal(update, f"expects {session.last + 1}"))]
+            return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
         if update.checkpoint > self._order.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} was not begun"
-            return [Send(sender, self._refusal(update, reason, again=True))]
-        if not update.shards:
-            return self._marked(sender, session, update)
+            return [Send(session.name, self._refusal(update, reason, again=True))]
+        if not update.shards and not update.parts:
+            return self._marked(session, update)
+        return self._admitted(session, update)
+
+    def _admitted(self, session: Session, update: Update) -> list[Send]:
+        """The next update of a session, or a part of it, is queued or refused."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self._rates)
-            numbers = self._admission.size(update)
-            busy = self._busy(update, session, numbers)
+            whole = self._whole(update)
+            if whole is None:
+                return []
+            known, values = whole
+            numbers = self._admission.size(known)
+            busy = self._busy(known, session, numbers)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(update, session, numbers)
+                busy = self._busy(known, session, numbers)
             if busy is not None:
                 session.waits()  # others need not: their markers may be what it waits for
-                return [*sends, Send(sender, self._refusal(update, busy, again=True))]
-            values = self._admission.read(update, self._weights)
+                return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
+            if not update.parts:
+                values = self._admission.read(update, self._weights)
         except RefusedError as error:
             refusal = self._refusal(update, str(error))
+            self._parts.pop(update.session, None)
             session.took(update.number, update.checkpoint, is_empty=False)
             session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
-            return [*sends, Send(sender, refusal)]
+            return [*sends, Send(session.name, refusal)]
+        self.taken += not update.parts
+        self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
-        known = replace(update, buffers=())  # what their values need of them these keep
+        known = replace(known, buffers=())  # what their values need of them these keep
         waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
         session.answer = None
         self._queue.append(waiting)
         self._count(waiting, 1)
         return sends
+
+    def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
+        """An update with what was read of its parts, which is nothing where it came whole; None while parts
+        are missing. Raises RefusedError."""
+        if not update.parts:
+            return update, []
+        parts = self._parts.setdefault(update.session, Parts())
+        if parts.lacks(update):
+            if self.settings.name not in self._server.vectors:
+                return None  # it is sent again
+            parts.put(update, self._admission.read(update, self._weights))
+            self.taken += 1
+        return parts.whole()
+
+    def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
+        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
+        session = self._sessions.living.get(message.session)
+        if session is not None and message.run == self.settings.run:
+            if may_say(message, sender, session.name):
+                return session
+            return f"session: {message.session} is no living session of {sender!r:.60} as it says it"
+        return self._sessions.of_sender(sender, message.run, message.session)
 
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, Deltas):
@@ -269,11 +319,11 @@ class Updates(Generic[Values]):
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
         return [each for each in self._queue if each.checkpoint <= self._frozen]
 
-    def _marked(self, sender: str, session: Session, update: Update) -> list[Send]:
+    def _marked(self, session: Session, update: Update) -> list[Send]:
         session.took(update.number, update.checkpoint, is_empty=True)
         session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
-        return [Send(sender, session.answer), *self._freeze()]
+        return [Send(session.name, session.answer), *self._freeze()]
 
     def _applied(self, update: Update) -> Applied:
         versions = tuple(self.versions[number] for number in update.shards)
@@ -398,7 +448,7 @@ class Updates(Generic[Values]):
     # --- pulls ---
 
     def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
-        session = self._sessions.of_sender(sender, pull.run, pull.session) if pull.session else None
+        session = self._living(sender, pull) if pull.session else None
         error = session if isinstance(session, str) else self._mistake(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
@@ -455,6 +505,7 @@ class Updates(Generic[Values]):
         checkpoint = self._order.checkpoint
         self._sessions.live(names, checkpoint, is_under_way=checkpoint > self._frozen)
         ended = self._sessions.ended
+        self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._ahead if each.session in ended])
         for each in [each for each in self._queue if each.session in ended]:
             self._queue.remove(each)

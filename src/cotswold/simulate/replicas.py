@@ -19,11 +19,17 @@ from cotswold.server.messages import (
     Leave,
     Message,
     Ordered,
+    PulledNewer,
+    PulledPart,
+    Send,
     Shard,
+    ToRank,
     ToReplica,
     ToUpdates,
 )
 from cotswold.server.numbering import Part
+from cotswold.server.rank import Rank
+from cotswold.server.ranks import Elsewhere, Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
 from cotswold.server.updating import Updates
 from cotswold.simulate.network import Network
@@ -75,8 +81,25 @@ class DispatcherPlayer:
         loop.after(TICK_SECONDS, self._tick)
 
 
+class RankPlayer:
+    """Another rank of a replica, with which it lives and dies."""
+
+    def __init__(self, network: Network, replica: str, number: int) -> None:
+        self.name, self.rank, self._network = name_of(replica, number), Rank(replica), network
+        network.players[self.name] = self
+
+    def receive(self, sender: str, message: Message) -> None:
+        """A message has come."""
+        self._network.send(self.name, self.rank.receive(sender, cast(ToRank, message)))
+
+    def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
+        """An accumulation is closed."""
+        self._network.send(self.name, self.rank.closed(closing, numbers))
+
+
 class ReplicaPlayer(PlayedProcess):
-    """A replica process with a speed, which can be paused and killed."""
+    """A replica process with a speed, which can be paused and killed; or several ranks, of which the first
+    can be paused, and which are killed together."""
 
     def __init__(
         self,
@@ -87,9 +110,14 @@ class ReplicaPlayer(PlayedProcess):
         gradient: Gradient,
         seconds: Callable[[], float],
         kind: str = "gradient",
+        ranks: int = 1,
     ) -> None:
+        """Each of ``ranks`` has every so many-th shard."""
         super().__init__(network, join.name)
         self.replica = Replica(join, pace)
+        self._ranks = Ranks(join.name)
+        self._others = {number: RankPlayer(network, join.name, number) for number in range(1, ranks)}
+        self._closings = 0
         self._shards, self._gradient = tuple(shards), gradient
         self._seconds, self._kind = seconds, kind
         self._weights = [0.0] * max(shard.stop for shard in shards)
@@ -99,13 +127,36 @@ class ReplicaPlayer(PlayedProcess):
 
     def receive(self, sender: str, message: Message) -> None:
         """A message has come."""
-        self._do(
-            lambda: self._send(self.replica.receive(sender, cast(ToReplica, message), self._network.loop.now))
-        )
+        self._do(lambda: self._hear(sender, message))
+
+    def kill(self) -> None:
+        """All ranks are gone, whatever they did."""
+        super().kill()
+        for each in self._others.values():
+            del self._network.players[each.name]
 
     def leave(self) -> None:
         """It is told to go, as by a spot notice."""
         self._do(lambda: self._send(self.replica.leave("a spot notice")))
+
+    def _hear(self, sender: str, message: Message) -> None:
+        heard: Message | None = message
+        if self._others and isinstance(message, PulledNewer | PulledPart):
+            heard = self._ranks.receive(sender, message)
+            sender = sender if heard is None else heard.server
+        if heard is None:
+            return
+        before = self.replica.session
+        sends = self.replica.receive(sender, cast(ToReplica, heard), self._network.loop.now)
+        if self.replica.session not in (0, before):
+            self._ranks.enter({each.number: self._rank_of(each.number) for each in self._shards})
+        self._send(sends)
+
+    def _rank_of(self, shard: int) -> int:
+        return shard % (1 + len(self._others))
+
+    def _send(self, sends: list[Send]) -> None:
+        super()._send([each for send in sends for each in self._ranks.send(send)] if self._others else sends)
 
     def _look(self) -> None:
         if self.replica.state is State.GONE:
@@ -125,9 +176,18 @@ class ReplicaPlayer(PlayedProcess):
 
     def _installed(self, task: StepTask) -> list[float]:
         of = {shard.number: shard for shard in self._shards}
+        newest: dict[int, object] = {}
+        versions: dict[int, dict[int, int]] = {number: {} for number in self._others}
         for pulled in task.installs:
-            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
-                self._weights[of[number].start : of[number].stop] = cast(Sequence[float], buffer)
+            for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
+                if isinstance(buffer, Elsewhere):
+                    versions[buffer.rank][number] = version
+                else:
+                    newest[number] = buffer
+        for rank, own in versions.items():
+            newest.update(self._others[rank].rank.take(task.pull[0], own))
+        for number, buffer in newest.items():
+            self._weights[of[number].start : of[number].stop] = cast(Sequence[float], buffer)
         return list(self._weights)
 
     def _step(self, task: StepTask, weights: list[float]) -> None:
@@ -138,9 +198,20 @@ class ReplicaPlayer(PlayedProcess):
         self._send(self.replica.stepped(self._parts() if task.closes else None, self._network.loop.now))
 
     def _parts(self) -> Mapping[str, Part]:
+        self._closings += 1
+        numbers = {each.number: tuple(self._sum[each.start : each.stop]) for each in self._shards}
+        for rank, other in self._others.items():
+            other.closed(
+                self._closings, {each: own for each, own in numbers.items() if self._rank_of(each) == rank}
+            )
         parts = {}
         for server in {shard.server for shard in self._shards}:
             own = [shard for shard in self._shards if shard.server == server]
-            buffers = tuple(tuple(self._sum[shard.start : shard.stop]) for shard in own)
+            buffers: tuple[object, ...] = tuple(
+                Elsewhere(rank, self._closings)
+                if (rank := self._rank_of(each.number))
+                else numbers[each.number]
+                for each in own
+            )
             parts[server] = Part(self._kind, tuple(shard.number for shard in own), (), buffers)
         return parts

@@ -62,6 +62,26 @@ class Rank:
         ]
 
     @property
+    def number(self) -> int:
+        """Which it is."""
+        return self._ranks.rank
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self._ranks.size
+
+    @property
+    def every_box(self) -> Sequence[Sequence[Box]]:
+        """Where the part of each rank lies in each parameter."""
+        return self._boxes
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Those of the parameters, in their order."""
+        return dict(zip(self.whole.flat.names, self.whole.flat.shapes, strict=True))
+
+    @property
     def parts(self) -> list[Tensor]:
         """What this rank has of the parameters, live."""
         with torch.no_grad():

@@ -16,7 +16,7 @@ nothing here: it goes into the push, which servers refuse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +78,11 @@ class Accumulation:
 
     def begin(self, task: StepTask) -> None:
         """Put what was pulled in its place; nothing refers to it any more then."""
+        self._put(task, newest_of(task))
+        task.installs.clear()
+
+    def _put(self, task: StepTask, newest: Mapping[int, object]) -> None:
+        """Put these shards in their place, by number, as the task has it."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
@@ -86,17 +91,10 @@ class Accumulation:
             else:
                 self._kept.zero_()
         own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
-        moves = [each for each in own if self._vectors.is_finite(each)] if task.installs else []
-        numbers = {shard.number: shard for shard in self._shards}
-        for pulled in task.installs:
-            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                shard = numbers[number]
-                place = self._parameters[shard.start : shard.stop]
-                self._vectors.put(place, buffer)
-                for each in moves:
-                    place += each[shard.start : shard.stop]
-        task.installs.clear()
+        moves = [each for each in own if self._vectors.is_finite(each)] if newest else []
+        for place in self._written(newest):
+            for each in moves:
+                self._parameters[place] += each[place]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
@@ -135,6 +133,19 @@ class Accumulation:
             parts[server] = self._part(shards, whole, factors, pushed)
         return parts, pushed
 
+    def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
+        """Write shards into the parameters; where each has come to lie."""
+        numbers = {shard.number: shard for shard in self._shards}
+        for number, buffer in newest.items():
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            place = slice(numbers[number].start, numbers[number].stop)
+            self._vectors.put(self._parameters[place], buffer)
+            yield place
+
+    def _numbers(self, whole: Array, shard: Shard) -> object:
+        """What of a closed accumulation goes into a shard."""
+        return raw(whole[shard.start : shard.stop])
+
     @property
     def _factoring(self) -> FactoringWork | None:
         """The work, where its factors are of use: whoever takes steps needs whole gradients."""
@@ -155,20 +166,22 @@ class Accumulation:
     ) -> Part:
         plain = "delta" if self._own == "pushed" else "gradient"
         spans: dict[str, tuple[int, int]] = {}
-        buffers, examples = [], []
+        buffers: list[object] = []
+        examples = []
         for shard in shards:
             rows, known = self._rows.of(shard), factors.get(shard.tensor)
             if known is None:
-                buffers.append(raw(whole[shard.start : shard.stop]))
+                buffers.append(self._numbers(whole, shard))
+                _count(pushed, shard.tensor, plain, (shard.stop - shard.start) * whole.itemsize)
             else:
                 first, stop = spans.get(shard.tensor, rows)
                 spans[shard.tensor] = min(first, rows[0]), max(stop, rows[1])
-                buffers.append(_bytes(known.errors_of(*rows)))
+                buffers.append(errors := _bytes(known.errors_of(*rows)))
+                _count(pushed, shard.tensor, "factors", errors.nbytes)
             examples.append(0 if known is None else known.examples)
-            _count(pushed, shard.tensor, plain if known is None else "factors", buffers[-1])
         for tensor, rows in spans.items():
-            buffers.append(_bytes(factors[tensor].activations_of(*rows)))
-            _count(pushed, tensor, "factors", buffers[-1])
+            buffers.append(activations := _bytes(factors[tensor].activations_of(*rows)))
+            _count(pushed, tensor, "factors", activations.nbytes)
         return Part(
             "factors" if spans else plain,
             tuple(shard.number for shard in shards),
@@ -199,5 +212,14 @@ def _bytes(values: Tensor) -> memoryview:
     return raw(values.contiguous().view(-1).cpu().numpy())
 
 
-def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, buffer: memoryview) -> None:
-    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + buffer.nbytes
+def newest_of(task: StepTask) -> dict[int, object]:
+    """Of each shard that is to be put in its place, by number: the newest that was pulled."""
+    return {
+        number: buffer
+        for pulled in task.installs
+        for number, buffer in zip(pulled.shards, pulled.buffers, strict=True)
+    }
+
+
+def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, count: int) -> None:
+    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + count

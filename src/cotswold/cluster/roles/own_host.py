@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
-from cotswold.host import address_towards, token_of
+from cotswold.host import Token, address_towards, token_of
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Reach:
         return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
 
 
-def own_endpoint(name: str, reach: Reach) -> Endpoint:
-    """The endpoint of the process called ``name``, which the token in the environment opens.
+def own_endpoint(name: str, reach: Reach, token: Token | None = None) -> Endpoint:
+    """The endpoint of the process called ``name``, which this token opens, or that in the environment.
 
     Raises UserError without one, MachineError where the coordinator's host cannot be reached.
     """
-    token = token_of(os.environ)
+    token = token or token_of(os.environ)
     if token is None:
         raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
     return Endpoint(

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
+from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_host import Reach
@@ -29,10 +29,11 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
-from cotswold.cluster.work import PortionSum, ReplicaWork
+from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.dealing import samples_at
+from cotswold.server.ranks import Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
 
 _TICK_SECONDS = 0.05
@@ -63,9 +64,8 @@ def main(
     work, MachineError where the coordinator ends first or a step stands still, and what the work raises.
     """
     with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
-        learning = cast(ReplicaWork, made)  # as promised
-        silent_seconds = Reach(**reach).silent_seconds
-        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), silent_seconds)
+        learning = cast(ReplicaWork | RankedWork, made)  # as promised
+        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), Reach(**reach))
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -76,27 +76,39 @@ class ReplicaRole:
 
     def __init__(
         self,
-        work: ReplicaWork,
+        work: ReplicaWork | RankedWork,
         post: Post,
         name: str,
         pace: Pace,
         stepping: Stepping,
-        silent_seconds: float,
+        reach: Reach,
     ) -> None:
-        """``silent_seconds``: for so long a step may stand still."""
+        """``reach``: that of its other ranks, too, where it has some."""
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
-        self._accumulation = Accumulation(
-            work, self._layout, stepping.own, pace.batch * pace.n_push, vectors_like(parameters)
-        )
+        samples = pace.batch * pace.n_push
+        self._accumulation: Steps
+        self._ranks: Ranks | None = None
+        self._others: tuple[str, ...] = ()
+        """The names of its other ranks."""
+        if isinstance(work, RankedWork):
+            self._ranks = Ranks(name)
+            self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
+            meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
+            self._accumulation = work.meet(meeting)
+        else:
+            vectors = vectors_like(parameters)
+            self._accumulation = Accumulation(work, self._layout, stepping.own, samples, vectors)
+        self._absent = set(self._others)
+        """Ranks that have said nothing yet."""
         size = self._initial.size
         self._lock = threading.Lock()
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
-        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._watch = Watch(name, self._working, work, reach.silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
@@ -105,13 +117,15 @@ class ReplicaRole:
         """When it was said what it does, and what was."""
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
-        """Since when it does without a server, and which."""
+        """Since when it does without a server or a rank, and which."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
         """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost or
         a step stands still, and what the work raises."""
         work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
+        while self._absent:
+            self._attend(self._post.receive(_TICK_SECONDS))
         made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
@@ -135,14 +149,23 @@ class ReplicaRole:
                 self._working.take()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-            case Lost(peer, why) if peer in self._servers:
-                self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+            case Lost(peer, why) if peer in self._servers or peer in self._others:
+                self._miss(f"{peer} ({why})")
             case _:
                 pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, Give):
             self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+        if isinstance(message, RankReady):
+            self._absent.discard(sender)
+        if isinstance(message, RankLost) and sender in self._others:
+            self._miss(f"{message.server} ({message.why}), as {sender} says")
+        if self._ranks is not None and isinstance(message, m.PulledNewer | m.PulledPart):
+            pulled = self._ranks.receive(sender, message)
+            if pulled is None:
+                return
+            sender, message = pulled.server, pulled
         if not isinstance(message, m.ToReplica):
             return
         with self._lock:
@@ -163,8 +186,15 @@ class ReplicaRole:
         self._servers.update(dict(admitted.servers))
         for name, address in admitted.servers:
             self._post.endpoint.connect(name, address)
+        if self._ranks is not None and isinstance(self._work, RankedWork):
+            self._ranks.enter(self._work.rank_of(admitted.shards))
+        for name in self._others:
+            self._post.send(name, admitted)
         self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
+
+    def _miss(self, whom: str) -> None:
+        self._without = self._without or (time.monotonic(), whom)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
@@ -197,8 +227,9 @@ class ReplicaRole:
             self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
-        for each in sends:
-            self._post.send(each.to, each.message)
+        for send in sends:
+            for each in [send] if self._ranks is None else self._ranks.send(send):
+                self._post.send(each.to, each.message)
 
     # --- steps: the thread that computes ---
 

@@ -25,6 +25,7 @@ from cotswold.cluster.transport.frames import places
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
+from cotswold.server.ranks import is_of
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates
@@ -56,6 +57,8 @@ class Draining:
         self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
         self._name, self._post, self._traffic = server.name, post, traffic
         self._taken_bytes = 0
+        self._sent_bytes: Counter[str] = Counter()
+        """Of these, by who sent them."""
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
         self._applying_seconds = 0.0
@@ -79,13 +82,13 @@ class Draining:
         if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
             return  # it has not read what it pulled before, and asks again
         if self._traffic is not None:
-            self._traffic.note(sender, message)
-        before, began = self._updates.queued, time.thread_time()
+            self._traffic.note(self._updates.replica(sender, message), message)
+        before, began = self._updates.taken, time.thread_time()
         sends = self._updates.receive(sender, message)
         self._applying_seconds += time.thread_time() - began
         self._deliver(sends)
-        if isinstance(message, Update) and self._updates.queued > before:
-            self._taken_bytes += bytes_of(message.buffers)
+        if isinstance(message, Update) and self._updates.taken > before:
+            self._take(sender, bytes_of(message.buffers))
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -97,6 +100,15 @@ class Draining:
         sends = self._updates.drain()
         self._applying_seconds += time.thread_time() - began
         self._deliver(sends)
+
+    def _take(self, sender: str, count: int) -> None:
+        self._taken_bytes += count
+        if sender not in self._sent_bytes:  # those of whoever is gone are nobody's any more
+            living = [
+                name for name in self._sent_bytes if any(is_of(name, each) for each in self._updates.replicas)
+            ]
+            self._sent_bytes = Counter({name: self._sent_bytes[name] for name in living})
+        self._sent_bytes[sender] += count
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
@@ -122,6 +134,7 @@ class Draining:
             tuple(sorted(self._updates.versions.items())),
             self._applying_seconds,
             time.process_time(),
+            tuple(sorted(self._sent_bytes.items())),
         )
 
 

@@ -7,10 +7,14 @@ from .every import FromUpdates as FromUpdates
 from .every import FromWorker as FromWorker
 from .every import Message as Message
 from .every import Send as Send
+from .every import ToRank as ToRank
 from .every import ToReplica as ToReplica
 from .every import ToServer as ToServer
 from .every import ToUpdates as ToUpdates
 from .every import ToWorker as ToWorker
+from .of_ranks import PulledPart as PulledPart
+from .of_ranks import PullPart as PullPart
+from .of_ranks import PushPart as PushPart
 from .of_replicas import Admitted as Admitted
 from .of_replicas import Alive as Alive
 from .of_replicas import Directions as Directions
@@ -111,9 +115,12 @@ __all__ = [
     "Pull",
     "PullFrozen",
     "PullNewer",
+    "PullPart",
     "Pulled",
     "PulledNewer",
+    "PulledPart",
     "Push",
+    "PushPart",
     "Pushed",
     "Ranges",
     "Ready",
@@ -125,6 +132,7 @@ __all__ = [
     "Settled",
     "Shard",
     "SumName",
+    "ToRank",
     "ToReplica",
     "ToServer",
     "ToUpdates",

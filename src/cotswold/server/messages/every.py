@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.server.messages.of_ranks import PulledPart, PullPart, PushPart
 from cotswold.server.messages.of_replicas import Admitted, Alive, Directions
 from cotswold.server.messages.of_rounds import Accept, Answer, Round, Write, Written
 from cotswold.server.messages.of_updates import (
@@ -91,8 +92,21 @@ ToReplica = Admitted | Directions | Rejoin | Dismiss | Applied | UpdateRefused |
 """The coordinator, or a server, to a replica."""
 ToUpdates = Update | PullNewer | Order | PullFrozen
 """A replica, or the coordinator, to the asynchronous half of a server."""
+ToRank = PullPart | PushPart | PulledNewer
+"""The rank of a replica that has the conversation, or a server, to another of its ranks."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
-Message = FromWorker | ToWorker | ToServer | FromServer | FromReplica | ToReplica | ToUpdates | FromUpdates
+Message = (
+    FromWorker
+    | ToWorker
+    | ToServer
+    | FromServer
+    | FromReplica
+    | ToReplica
+    | ToUpdates
+    | FromUpdates
+    | ToRank
+    | PulledPart
+)
 
 MESSAGES: tuple[type[Message], ...] = (
     *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
@@ -100,6 +114,7 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
     *(Admitted, Alive, Directions),
     *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
+    *(PullPart, PulledPart, PushPart),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (

@@ -47,6 +47,10 @@ class Update:
     decay: float = 0.0
     """So much of the weights is added to the gradients that come as factors, when they are multiplied; who
     pushes the others has done so."""
+    part: int = 0
+    """The rank of the replica that sends it."""
+    parts: tuple[int, ...] = ()
+    """The ranks of which each sends such a part of this update; empty where it is whole."""
 
 
 @dataclass(frozen=True)
