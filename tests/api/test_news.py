@@ -59,6 +59,8 @@ def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both(
     why = "was killed by SIGKILL"
     died = [ended("replica-1", why), told("lost", "replica-1", why)]
     assert heard(clock, found, *died) == ["replica-1 was killed by SIGKILL"]
+    given_up = [told("lost", "replica-2", "it is silent"), ended("replica-2", why)]
+    assert len(heard(clock, found, *given_up)) == 2
 
 
 def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:

@@ -54,11 +54,13 @@ def test_filters_and_rows_are_divided_by_their_norms_but_for_those_that_have_non
     filters[0, 0, :, :, 0] = wanted[0, 0, :, :, 0] = 0
     ops.scale_to_norm_1(filters)
     torch.testing.assert_close(filters, wanted)
-    for shape in ((4, 6), (4, 2, 3, 1)):
+    for shape in ((4, 6), (4, 2, 3, 1), (4, 2, 3, 1, 2)):
         rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         rows[1], rows[2] = 0, float("inf")
         before = rows.clone()
-        ops.scale_to_norm_1(rows)
+        ops.scale_rows_to_norm_1(rows)
         assert torch.equal(rows[1:3], before[1:3])
         for row in (0, 3):
             torch.testing.assert_close(rows[row], before[row] / before[row].norm())
+    with pytest.raises(ValueError, match="local layer"):
+        ops.scale_to_norm_1(torch.ones(3, 4))

@@ -29,7 +29,7 @@ class News:
     """Hears events, gives lines; ``clock``: seconds that only go on."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = clock or (lambda: time.monotonic())
+        self._clock = clock or time.monotonic
         self._names: dict[tuple[str, str], list[str]] = {}
         """By kind and reason, those of whom nothing was told yet."""
         self._since = self._told = float("-inf")

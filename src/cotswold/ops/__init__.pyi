@@ -3,6 +3,7 @@ from .activated import local_layer as local_layer
 from .contrast import contrast_norm as contrast_norm
 from .filters import filter_norms as filter_norms
 from .filters import random_filters as random_filters
+from .filters import scale_rows_to_norm_1 as scale_rows_to_norm_1
 from .filters import scale_to_norm_1 as scale_to_norm_1
 from .local import local_adjoint as local_adjoint
 from .local import local_outer as local_outer
@@ -34,6 +35,7 @@ __all__ = [
     "local_outer",
     "local_product",
     "random_filters",
+    "scale_rows_to_norm_1",
     "scale_to_norm_1",
     "stack_step",
 ]

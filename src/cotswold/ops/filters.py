@@ -28,24 +28,31 @@ if TYPE_CHECKING:
 def scale_to_norm_1(filters: Tensor) -> None:
     """Divide every filter by its norm, in place; one of zeros, or that is not finite, stays as it is.
 
-    Filters ``(block_y, block_x, field_y, field_x * channel, neuron)``, or of fully connected layers and
-    convolutions a row each, ``(row, ...)``, contiguous, with the bits that a server's update gives
-    (`ops.updates`).
+    Filters ``(block_y, block_x, field_y, field_x * channel, neuron)``. Raises ValueError for others.
+    """
+    if filters.ndim != _LOCAL_DIMS:
+        raise ValueError(
+            f"filters {tuple(filters.shape)} are not those of a local layer; rows have a function"
+        )
+    norms = filter_norms(filters)
+    norms[(norms == 0) | ~norms.isfinite()] = 1
+    filters.div_(norms[:, :, None, None])
+
+
+def scale_rows_to_norm_1(rows: Tensor) -> None:
+    """Divide every row by its norm, in place; one of zeros, or whose norm is not finite, stays as it is.
+
+    Weights of fully connected layers and convolutions, ``(row, ...)``, contiguous, with the bits that a
+    server's update gives (`ops.updates`).
 
     >>> rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    >>> scale_to_norm_1(rows)
+    >>> scale_rows_to_norm_1(rows)
     >>> rows
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    if filters.ndim == _LOCAL_DIMS:
-        norms = filter_norms(filters)
-        norms[(norms == 0) | ~norms.isfinite()] = 1
-        filters.div_(norms[:, :, None, None])
-        return
-    flat = filters.view(-1)
-    update = Update("add", columns=flat.numel() // len(filters), unit_norm=True)
-    apply_pushes(update, flat, None, [(0.0, torch.zeros_like(flat))])
+    flat = rows.view(-1)
+    apply_pushes(Update("add", columns=flat.numel() // max(1, len(rows)), unit_norm=True), flat, None, [])
 
 
 def _plain_norms(filters: Tensor) -> Tensor:

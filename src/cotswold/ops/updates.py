@@ -72,7 +72,7 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
     """All pushes, in their order, in one pass over weights and what is kept: flat tensors of one type.
 
     In place, with the same bits as one push after the other, whatever threads there are; `kept` is None for
-    `add`. Rows are scaled once, after the last push; they are as many as are whole.
+    `add`. Rows are scaled once, after the last push, also where there is none; they are as many as are whole.
 
     >>> weights = torch.tensor([1.0, 2.0])
     >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
@@ -80,7 +80,7 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
     tensor([0., 2.])
     """
     _check(update, weights, kept, pushes)
-    if not pushes:
+    if not (pushes or update.unit_norm):
         return
     if not usable(weights):
         _by_torch(update, weights, kept, pushes)
@@ -178,34 +178,35 @@ def _block(update: Update, rows: int, dtype: torch.dtype) -> Block:
 
 
 def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
-    if (kept is None) != (update.kind == "add"):
-        raise ValueError(f"{update.kind} with{'out' if kept is None else ''} a vector beside the weights")
+    _check_update(update, weights.numel(), has_kept=kept is not None)
     for values in [*(values for _, values in pushes), *([] if kept is None else [kept])]:
         if values.shape != weights.shape or values.dtype != weights.dtype:
             raise ValueError(
                 f"{tuple(values.shape)} numbers of {values.dtype} for {tuple(weights.shape)} weights of "
                 f"{weights.dtype}"
             )
-    if update.unit_norm and (update.columns < 1 or weights.numel() % update.columns):
-        raise ValueError(f"{weights.numel()} weights are no whole rows of {update.columns}")
+
+
+def _check_update(update: Update, size: int, *, has_kept: bool) -> None:
+    if has_kept == (update.kind == "add"):
+        raise ValueError(f"{update.kind} with{'' if has_kept else 'out'} a vector beside the weights")
+    if update.unit_norm and (update.columns < 1 or size % update.columns):
+        raise ValueError(f"{size} weights are no whole rows of {update.columns}")
 
 
 def _check_queue(queue: Queue, first: Queue) -> None:
     update, weights, kept, factors, pushes = queue
     if (update.kind, update.constant) != (first.update.kind, first.update.constant):
         raise ValueError(f"{update} among updates of {first.update.kind}")
-    if (kept is None) != (update.kind == "add"):
-        raise ValueError(f"{update.kind} with{'out' if kept is None else ''} a vector beside the weights")
     if len(factors) != len(pushes):
         raise ValueError(f"{len(factors)} factors of {len(pushes)} pushes")
     size, dtype = weights.size, first.weights.dtype
+    _check_update(update, size, has_kept=kept is not None)
     for values in (weights, weights if kept is None else kept, *pushes):
         if values.size != size or values.dtype != dtype:
             raise ValueError(
                 f"{values.size} numbers of {values.dtype} for {size} weights of {weights.dtype} ({dtype})"
             )
-    if update.unit_norm and (update.columns < 1 or size % update.columns):
-        raise ValueError(f"{size} weights are no whole rows of {update.columns}")
 
 
 def _by_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:

@@ -26,6 +26,9 @@ from cotswold.run.stop import Stop
 
 EVENT_SECONDS = 1.0
 """Means are due so long after the last ones."""
+_STEADY = "reconstruction"
+"""The part of an objective that means the same from first to last, where there is one: sparsity of a stack
+weighs more and more while it learns."""
 _FAR = 10.0
 """A loss that ends so many times above where it began is worth a warning."""
 _LAST = 8
@@ -127,9 +130,10 @@ class Recorder:
             raise self.diverged(f"the objective became {metrics.loss}", where)
         flops *= metrics.samples
         self.account.add(samples=metrics.samples, flops=flops)
+        steady = metrics.details.get(_STEADY, metrics.loss)
         if self.account.first_loss is None:
-            self.account.first_loss = metrics.loss
-        self._last_losses.append(metrics.loss)
+            self.account.first_loss = steady
+        self._last_losses.append(steady)
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:

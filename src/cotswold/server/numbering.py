@@ -61,11 +61,11 @@ class Numbered:
     def mark(self, checkpoint: int, now: float) -> list[Send]:
         """The marker of a checkpoint: what comes behind it is in later ones alone."""
         self.marked = checkpoint
-        return self._next({}, Origin(), now)
+        return self._next(None, Origin(), now)
 
     def push(self, parts: Mapping[str, Part], origin: Origin, now: float) -> list[Send]:
         """To each server its part; without parts it says that nothing is computed from the newest pull."""
-        sends = self._next(parts, origin, now)
+        sends = self._next(parts or None, origin, now)
         self.worked = self.number
         return sends
 
@@ -92,11 +92,12 @@ class Numbered:
         self.answered(server, refusal.number)
         return True
 
-    def _next(self, parts: Mapping[str, Part], origin: Origin, now: float) -> list[Send]:
+    def _next(self, parts: Mapping[str, Part] | None, origin: Origin, now: float) -> list[Send]:
         assert not self.waiting, "one update at a time"
         self.number, self._sent = self.number + 1, now
         self.waiting = {
-            server: self._update(parts.get(server, _NOTHING), origin) for server, _ in self.admitted.servers
+            server: self._update(_NOTHING if parts is None else parts[server], origin)
+            for server, _ in self.admitted.servers
         }
         return self._sends()
 

@@ -42,7 +42,10 @@ def of_norm_1(network: nn.Module) -> frozenset[str]:
 
 
 def scale_to_norm_1(network: nn.Module) -> None:
-    """Scale these filters so, as servers do after each update (`ops.scale_to_norm_1`)."""
-    for name in of_norm_1(network):
-        weights = network.get_parameter(name).detach()
-        ops.scale_to_norm_1(weights)
+    """Scale these filters so, as servers do after each update (`ops.filters`)."""
+    filters = of_norm_1(network)
+    for name, each in network.named_modules():
+        if f"{name}.weight" in filters:
+            is_local = isinstance(each, LocallyConnected2d)
+            scale = ops.scale_to_norm_1 if is_local else ops.scale_rows_to_norm_1
+            scale(each.get_parameter("weight").detach())

@@ -76,7 +76,7 @@ class Queues:
         self._pushes.extend(pushes)
         self._factors.extend(factors)
         self._tasks += -(-shard.size // geometry[2])
-        self._numbers += shard.size * count
+        self._numbers += shard.size * max(1, count)
 
     def run(self, shard: Shard, overrides: Overrides = NO_OVERRIDES) -> None:
         """All pushes of all shards, which are like ``shard``, in one pass."""
