@@ -302,8 +302,9 @@ class DownpourTraining(SharedTraining):
     any number where nothing is said. With 0 one replica is ordinary SGD, to the bit."""
     stale: Literal["wait", "scale", "drop"] | None = None
     """What is done about `staleness`. `wait`, where nothing is said: updates of fast replicas wait for what
-    slow ones compute, and a replica computes nothing while its own push or pull is under way; `scale`: an update of a greater staleness s is multiplied by `staleness` / s;
-    `drop`: it is not applied, and its samples are counted as refused."""
+    slow ones compute, and a replica computes nothing while its own push or pull is under way; `scale`: an
+    update of a greater staleness s is multiplied by `staleness` / s; `drop`: it is not applied, and its
+    samples are counted as refused."""
     epoch_fraction: Annotated[float, Field(gt=0, le=1)] = 0.75
     """An epoch ends when this part of `epoch_of` is done (Chilimbi et al. 2014: 75 % of the replicas)."""
     epoch_of: Literal["replicas", "samples"] = "replicas"
