@@ -111,6 +111,8 @@ class ReplicaRole:
         self._watch = Watch(name, self._working, work, reach.silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
+        self._first: Learnt | None = None
+        """What its first step was, told by itself: by that a run knows where the loss began."""
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
         self._doing: tuple[float, object] = (0.0, None)
@@ -241,6 +243,9 @@ class ReplicaRole:
             parts, pushed = self._accumulation.close() if task.closes else (None, {})
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
+                if self._first is None:
+                    self._first, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+                    self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
                 self._working.moved()
