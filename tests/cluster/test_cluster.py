@@ -76,6 +76,14 @@ def test_value_and_gradient_are_those_of_one_process(opened: Opener, travel: str
         assert alone_value.value == found.value
 
 
+def test_the_first_portion_of_a_worker_may_wait_for_longer_than_later_ones(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    waiting = {"patterns": 20, "size": SIZE, "seconds": 4.5}  # what is measured
+    with opened(arguments=waiting, events=events, workers=1, servers=1, silent_seconds=1.0) as cluster:
+        assert cluster.evaluate("x", None).samples == 20
+    assert [more for kind, more in events if kind == "ended"] == []
+
+
 def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
     large = {"patterns": 100, "size": 20_000}
     with opened(travel="bunyip", arguments=large, shard_bytes=1 << 16, workers=1) as cluster:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host import process
+from cotswold.host import process as process_module
 from cotswold.host.process import (
+    family,
     identity,
     is_stopped,
     kill,
@@ -73,7 +74,11 @@ def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_no
         process.communicate(b"\n")
 
 
-def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time() -> None:
+@pytest.mark.parametrize("listing", ["children", "no such file"])
+def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time(
+    listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_CHILDREN", listing)  # some kernels leave it out
     computing = "print(sum(range(5_000_000)), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -86,6 +91,23 @@ def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time() -
         process.send_signal(signal.SIGCONT)
         process.communicate(b"\n")
     assert process.pid not in seen_of_descendants()
+
+
+@pytest.mark.parametrize("listing", ["children", "no such file"])
+def test_a_family_is_known_also_where_the_system_lists_no_children(
+    listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_CHILDREN", listing)
+    script = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(
+        ["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        grandchild = int(process.stdout.readline())
+        found = family(os.getpid())
+        os.killpg(process.pid, signal.SIGKILL)
+    assert found[0] == os.getpid() and {process.pid, grandchild} < set(found)
+    assert found.index(process.pid) < found.index(grandchild)
 
 
 def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_asking_one_does() -> None:
@@ -135,6 +157,6 @@ def test_nobody_is_known_or_killed_where_a_sandbox_hides_the_hosts_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = identity()
-    monkeypatch.setattr(process, "_BOOT", tmp_path / "boot_id")
+    monkeypatch.setattr(process_module, "_BOOT", tmp_path / "boot_id")
     assert identity() == ""
     kill(own)  # or this test would not end

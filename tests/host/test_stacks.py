@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import stacks
+from cotswold.host.process import family, letter_of
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
@@ -63,7 +64,7 @@ def test_every_process_that_listens_answers_and_no_other_is_harmed(
 ) -> None:
     monkeypatch.setattr(stacks, "_WAIT_SECONDS", 1.0)
     main, good, deaf, still = processes
-    assert stacks.family(main) == [main, good, deaf, still]
+    assert family(main) == [main, good, deaf, still]
     os.kill(still, signal.SIGSTOP)
     while not stacks.state_of(still):
         time.sleep(0.01)
@@ -73,7 +74,7 @@ def test_every_process_that_listens_answers_and_no_other_is_harmed(
     assert "waiting_for_godot" in found["main"].text and found["main"].processes == (main,)
     assert "most recent call first" in found["good"].text
     assert found["still"].text == "" and found["still"].states == (f"process {still} is stopped",)
-    assert stacks._stat(deaf)[0] in ("S", "R"), "it lives"
+    assert letter_of(deaf) in ("S", "R"), "it lives"
     again = {each.name: each for each in stacks.ask(main, logs / "main.log", logs)}
     assert again["main"].text.count("waiting_for_godot") == 1, "what was written before is not shown again"
 

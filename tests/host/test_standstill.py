@@ -17,18 +17,22 @@ class Looking:
 
     def __init__(self) -> None:
         self.now, self.standstill = 100.0, Standstill(BOUND)
-        self.longest: float | None = None
+        self.ended = 0
 
-    def step(self, seconds: float, see: See) -> tuple[float, Still] | None:
+    def step(self, seconds: float, see: See, *, says_how_long: bool = True) -> tuple[float, Still] | None:
         """A step of so long; what came of it, and after how many seconds."""
         began = self.now
         while self.now - began < seconds:
-            still = self.standstill.look(began, self.longest, lambda: see(self.now - began), self.now)
+            still = self.standstill.look(began, self.ended, lambda: see(self.now - began), self.now)
             if still is not None:
                 return self.now - began, still
             self.now += self.standstill.pause_seconds
-        self.longest = max(self.longest or 0.0, seconds)
+        self.ended += says_how_long
         return None
+
+    def stand_still(self, seconds: float) -> None:
+        """For so long nobody looks."""
+        self.now += seconds
 
 
 def waiting(*processes: int, core_share: float = 0.0) -> See:
@@ -104,8 +108,31 @@ def test_a_heartbeat_is_no_computing() -> None:
 def test_time_in_which_whoever_looks_stood_still_counts_for_nobody() -> None:
     standstill, see = Standstill(BOUND), waiting(1)
     for now in (0.0, 1.0, 2.0):
-        assert standstill.look(0.0, 0.1, lambda: see(0.0), now) is None
-    assert standstill.look(0.0, 0.1, lambda: see(0.0), 5000.0) is None
+        assert standstill.look(0.0, 1, lambda: see(0.0), now) is None
+    assert standstill.look(0.0, 1, lambda: see(0.0), 5000.0) is None
+
+
+def test_nor_does_it_make_a_step_long() -> None:
+    looking = Looking()
+    began = looking.now
+    for _ in range(3):
+        assert looking.standstill.look(began, 0, lambda: waiting(1)(0.0), looking.now) is None
+        looking.stand_still(3600.0)
+    looking.ended += 1
+    found = looking.step(9000.0, waiting(1))
+    assert found is not None and 3 * BOUND <= found[0] <= 3 * BOUND + 5.0
+
+
+def test_what_says_nothing_of_how_long_a_step_takes_is_neither_the_first_nor_the_longest() -> None:
+    looking = Looking()
+    assert looking.step(100.0, waiting(1), says_how_long=False) is None
+    first = looking.step(9000.0, waiting(1))
+    assert first is not None and 12 * BOUND <= first[0] <= 12 * BOUND + 2.0
+    looking = Looking()
+    looking.step(2.0, computing(1))
+    looking.step(100.0, computing(1), says_how_long=False)
+    later = looking.step(9000.0, waiting(1))
+    assert later is not None and 3 * BOUND <= later[0] <= 3 * BOUND + 10.0
 
 
 def test_of_short_steps_nothing_is_asked() -> None:
@@ -114,7 +141,7 @@ def test_of_short_steps_nothing_is_asked() -> None:
 
     standstill = Standstill(BOUND)
     for second in range(100):
-        assert standstill.look(float(second), 0.1, see, float(second)) is None
+        assert standstill.look(float(second), second, see, float(second)) is None
 
 
 def test_where_the_system_says_nothing_nobody_stands_still() -> None:

@@ -122,7 +122,8 @@ def _stopped_in(row: Row) -> list[str]:
     process = int(doing.figure(row, "pid"))
     if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
         return []
-    from cotswold.host.stacks import family, state_of
+    from cotswold.host.process import family
+    from cotswold.host.stacks import state_of
 
     return [
         f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"

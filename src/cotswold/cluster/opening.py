@@ -176,6 +176,7 @@ class Opening:
             "work": work,
             "arguments": dict(arguments),
             "threads": self._settings.threads,
+            "silent_seconds": self._settings.silent_seconds,
             "reach": self._reach,
         }
 

@@ -10,14 +10,17 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.host.standstill import Seen
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
-_STATE, _USER, _STARTED = 0, 11, 19
+_PROC = Path("/proc")
+_CHILDREN = "children"
+"""Of a thread in /proc: the processes that it has started; some kernels leave it out."""
+_STATE, _PARENT, _USER, _STARTED = 0, 1, 11, 19
 """Fields of /proc/PID/stat after the name."""
 
 
@@ -61,7 +64,7 @@ def usage_of(thread: int) -> Callable[[], Usage]:
 
     def read() -> Usage:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = time.clock_gettime(clock) + sum(map(_seconds, _descendants(pid)))
+        seconds = time.clock_gettime(clock) + sum(map(_seconds, family(pid)[1:]))
         return Usage(seconds, used.ru_inblock + used.ru_oublock)
 
     return read
@@ -69,13 +72,28 @@ def usage_of(thread: int) -> Callable[[], Usage]:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped this process."""
-    return _fields(pid)[_STATE : _STATE + 1] == ["T"]
+    return letter_of(pid) == "T"
+
+
+def letter_of(pid: int) -> str:
+    """The letter of a process's state; empty for one that is no more."""
+    return "".join(_fields(pid)[_STATE : _STATE + 1])
+
+
+def family(pid: int) -> list[int]:
+    """The process, and all that it, or they, have started and that run; parents come first."""
+    is_listed = (_PROC / str(os.getpid()) / "task" / str(os.getpid()) / _CHILDREN).exists()
+    children_of = _listed if is_listed else _by_parents()
+    found = [pid]
+    for each in found:  # which grows
+        found += sorted(children_of(each))
+    return found
 
 
 def seen_of_descendants() -> dict[int, Seen]:
     """What is seen of all processes that this one has started, and that those have, by their numbers."""
     found = {}
-    for pid in _descendants(os.getpid()):
+    for pid in family(os.getpid())[1:]:
         if fields := _fields(pid):
             found[pid] = Seen(fields[_STATE], _seconds_in(fields), _wakes(Path(f"/proc/{pid}/task/{pid}")))
     return found
@@ -116,11 +134,19 @@ def _host() -> str:
         return ""
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in _text(task).split():
-            yield int(child)
-            yield from _descendants(int(child))
+def _listed(pid: int) -> list[int]:
+    """The children of a process, which the system lists."""
+    tasks = (_PROC / str(pid) / "task").glob(f"*/{_CHILDREN}")
+    return [int(child) for task in tasks for child in _text(task).split()]
+
+
+def _by_parents() -> Callable[[int], list[int]]:
+    """The same, found among all processes of the system by their parents' numbers, which takes longer."""
+    children: dict[int, list[int]] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        if fields := _fields(int(folder.name)):
+            children.setdefault(int(fields[_PARENT]), []).append(int(folder.name))
+    return lambda pid: children.get(pid, [])
 
 
 def _seconds(pid: int) -> float:
@@ -142,11 +168,11 @@ def _seconds_in(fields: list[str]) -> float:
 
 def _fields(pid: int) -> list[str]:
     # the name, in brackets, may hold anything
-    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:  # the process has ended
         return ""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.files import open_file, open_reading, real_folder
+from cotswold.host.process import family, letter_of
 
 SIGNAL = signal.SIGUSR2
 _PROC = Path("/proc")
@@ -78,18 +79,7 @@ def is_known_here() -> bool:
 
 def state_of(process: int) -> str:
     """What the system says of a process, in words; empty where that is nothing special."""
-    return _STATES.get(_stat(process)[0], "")
-
-
-def family(process: int) -> list[int]:
-    """The process, and all that it, or they, have started and that run."""
-    children: dict[int, list[int]] = {}
-    for folder in _PROC.glob("[0-9]*"):
-        children.setdefault(_stat(int(folder.name))[1], []).append(int(folder.name))
-    found = [process]
-    for each in found:  # which grows
-        found += sorted(children.get(each, []))
-    return found
+    return _STATES.get(letter_of(process), "")
 
 
 def ask(process: int, own: Path, logs: Path) -> list[Stacks]:
@@ -140,15 +130,6 @@ def _size(place: Path) -> int:
         return place.stat().st_size
     except OSError:
         return 0
-
-
-def _stat(process: int) -> tuple[str, int]:
-    """The letter of a process's state, and the number of its parent; nothing for one that is no more."""
-    try:
-        fields = (_PROC / str(process) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return fields[0], int(fields[1])
-    except (OSError, IndexError, ValueError):
-        return "", 0
 
 
 def _output(process: int) -> Path | None:

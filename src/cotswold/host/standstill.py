@@ -1,6 +1,8 @@
-"""Whether processes that compute a step together stand still, as one of them judges that looks now and then.
+"""Whether a step stands still: the process that computes it, or all that compute it together, as one of them
+judges that looks now and then.
 
-Knows: what was seen of each, and when; how long steps take. Does not know: /proc, clocks, what a step is.
+Knows: what was seen of each, and when; how long steps take. Does not know: /proc, clocks, what a step is (one
+of a replica, a portion of a batch, a judgement).
 
     seen of a process                          it
     T                                          is stopped by a signal, until another lets it go on
@@ -12,8 +14,9 @@ Knows: what was seen of each, and when; how long steps take. Does not know: /pro
 
 A step stands still where a process has been stopped for the bound, or where all of them have waited for three
 times that, and for three times as long as any step before has taken: a long step computes, reads or is known
-to be long. The first step, which no other says anything of, has four times as long. Time in which whoever
-looks stood still itself counts for nobody.
+to be long. The first step, which no other says anything of, has four times as long. One wait for something
+elsewhere that is longer than that cannot be told from it. Time in which whoever looks stood still itself
+counts for nobody, and in no step.
 """
 
 from __future__ import annotations
@@ -68,6 +71,9 @@ class Standstill:
         """Seconds in which it was looked."""
         self._step: float | None = None
         self._began = 0.0
+        self._ended = 0
+        self._longest = 0.0
+        """Seconds, of those counted above, that the longest step has taken, to a pause."""
         self._stopped: dict[int, float] = {}
         """Since when processes are stopped."""
         self._marks: dict[int, tuple[float, Seen]] = {}
@@ -81,25 +87,28 @@ class Standstill:
     def look(
         self,
         step: float | None,
-        longest_seconds: float | None,
+        ended: int,
         see: Callable[[], Mapping[int, Seen]],
         now: float,
     ) -> Still | None:
         """What has come of it; ``step``: what the step is known by, which no other is; None between steps.
 
-        ``longest_seconds``: what the longest step took that has ended; None where none has. ``see`` says what
-        is seen of all processes; it is asked where a step takes longer than a pause.
+        ``ended``: how many steps have ended that say how long one takes. ``see`` says what is seen of all
+        processes; it is asked where a step takes longer than a pause.
         """
         self._awake += 0.0 if self._now is None else min(now - self._now, 2 * self.pause_seconds)
         self._now = now
         if step != self._step:
+            if self._step is not None and ended > self._ended:
+                self._longest = max(self._longest, self._awake - self._began)
             self._step, self._began = step, self._awake
             self._stopped, self._marks = {}, {}
+        self._ended = ended
         if step is None or self._awake - self._began < self.pause_seconds:
             return None
         seen = see()
         self._mark(seen)
-        return self._halted() or self._waiting(seen, longest_seconds)
+        return self._halted() or self._waiting(seen)
 
     def _mark(self, seen: Mapping[int, Seen]) -> None:
         for gone in [each for each in self._marks if each not in seen]:
@@ -119,12 +128,10 @@ class Standstill:
             return None
         return Still(tuple(sorted(since)), True, self._awake - min(since.values()))
 
-    def _waiting(self, seen: Mapping[int, Seen], longest_seconds: float | None) -> Still | None:
+    def _waiting(self, seen: Mapping[int, Seen]) -> Still | None:
         """Where all have waited for too long."""
-        if longest_seconds is None:
-            most = _FIRST * _WAITS * self._bound
-        else:
-            most = _WAITS * max(self._bound, longest_seconds)
+        is_first = self._ended == 0
+        most = _FIRST * _WAITS * self._bound if is_first else _WAITS * max(self._bound, self._longest)
         waited = min((self._awake - since for since, _ in self._marks.values()), default=0.0)
         return Still(tuple(sorted(seen)), False, waited) if waited >= most else None
 

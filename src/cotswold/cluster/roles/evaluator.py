@@ -21,7 +21,6 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
 from cotswold.cluster.pieces import groups_of
 from cotswold.cluster.post import AnyMessage, Letter, Post
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
@@ -42,18 +41,20 @@ def main(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     threads: int = 1,
+    silent_seconds: float = 10.0,
     device: str = "cpu",
 ) -> int:
     """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`; ``device``: as for `own_device`. The token is in the environment.
-    Raises UserError where there is no such work, MachineError where the coordinator or a server ends first or
-    a judgement stands still, and what the work raises.
+    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a judgement may stand still;
+    ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
+    work, MachineError where the coordinator or a server ends first or a judgement stands still, and what the
+    work raises.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
     with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         judging = cast(JudgeWork, made)  # as promised
-        EvaluatorRole(judging, post, name, Reach(**reach).silent_seconds).run()
+        EvaluatorRole(judging, post, name, silent_seconds).run()
     return 0
 
 
@@ -158,6 +159,7 @@ class EvaluatorRole:
         """In the thread that computes."""
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
+        self._working.moved()
         found = Judged(self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began)
         self._working.tell(lambda: self._tell(found))
 

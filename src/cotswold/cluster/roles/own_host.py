@@ -26,15 +26,13 @@ class Reach:
     """The first and the last port that they may take; None for any."""
     lost_seconds: float = 30.0
     """After how long a host that acknowledges nothing is taken for gone."""
-    silent_seconds: float = 10.0
-    """After how long a process that does nothing is taken for one that stands still."""
     apart: bool = False
     """As if each process had a host of its own: see `Endpoint`."""
 
     @classmethod
     def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
         """As settings have it."""
-        return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds, settings.silent_seconds)
+        return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds)
 
     def said(self) -> dict[str, object]:
         """As plain values."""

@@ -55,17 +55,20 @@ def main(
     pace: Mapping[str, Any],
     stepping: Mapping[str, Any],
     threads: int = 1,
+    silent_seconds: float = 10.0,
     device: str = "cpu",
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
-    ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
-    work, MachineError where the coordinator ends first or a step stands still, and what the work raises.
+    ``silent_seconds``: for so long a step may stand still; ``device``: as for `own_device`. The token is in
+    the environment. Raises UserError where there is no such work, MachineError where the coordinator ends
+    first or a step stands still, and what the work raises.
     """
     with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
-        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), Reach(**reach))
+        paced = Pace(**pace), Stepping(**stepping)
+        role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -82,8 +85,10 @@ class ReplicaRole:
         pace: Pace,
         stepping: Stepping,
         reach: Reach,
+        silent_seconds: float,
     ) -> None:
-        """``reach``: that of its other ranks, too, where it has some."""
+        """``reach``: that of its other ranks, too, where it has some; ``silent_seconds``: for so long a step
+        may stand still."""
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
@@ -108,7 +113,7 @@ class ReplicaRole:
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
-        self._watch = Watch(name, self._working, work, reach.silent_seconds)
+        self._watch = Watch(name, self._working, work, silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._first: Learnt | None = None

@@ -27,7 +27,7 @@ class Working:
             os.set_blocking(end, False)
         self._is_busy = False
         self._moved = time.monotonic()
-        self._longest: float | None = None
+        self._ended = 0
         self._thread = threading.Thread(target=self._run, name="computing", daemon=True)
         self._thread.start()
 
@@ -43,18 +43,17 @@ class Working:
 
     @property
     def step(self) -> float | None:
-        """When the step began that is computed; None where none is."""
+        """When the step began that is computed, or the job that is none; None where nothing is done."""
         return self._moved if self._is_busy else None
 
     @property
-    def longest_seconds(self) -> float | None:
-        """What the longest step took that has ended; None where none has."""
-        return self._longest
+    def ended(self) -> int:
+        """How many steps have ended so far, as jobs told by `moved`."""
+        return self._ended
 
     def moved(self) -> None:
-        """A step has ended, and another may begin; for jobs of several steps."""
-        now = time.monotonic()
-        self._longest, self._moved = max(self._longest or 0.0, now - self._moved), now
+        """A step has ended, and another may begin; for jobs, of which some are no steps."""
+        self._ended, self._moved = self._ended + 1, time.monotonic()
 
     def fileno(self) -> int:
         """Can be read where `take` has something."""
@@ -90,8 +89,7 @@ class Working:
                 self._is_busy = False
                 self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
-            self._is_busy = False
-            self.moved()
+            self._moved, self._is_busy = time.monotonic(), False
             job = None  # nor what it refers to, until the next
 
 

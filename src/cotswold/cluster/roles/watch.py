@@ -1,7 +1,8 @@
-"""Notices that a step stands still: in this process's thread that computes, or in one that it leads.
+"""Notices that a step stands still: in this process's thread that computes, or in processes that it leads.
 
-Knows: the thread's steps, how to look at processes, how a process that leads others is ended. Does not know:
-when that is the case (`host.standstill`), what a step computes, who starts processes again.
+Knows: the thread's steps (of a replica, or portions of a worker, or judgements), how to look at processes.
+Does not know: when that is the case (`host.standstill`), what a step computes, who starts processes again. A
+process that leads others ends with them.
 
 The thread that has the endpoint looks: it goes on saying that the process lives, whatever the other one does.
 """
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.work import SharedWork
 from cotswold.errors import MachineError
-from cotswold.host.process import seen_of_descendants, seen_of_others
+from cotswold.host.process import letter_of, seen_of_descendants, seen_of_others
 from cotswold.host.standstill import Seen, Standstill, Still
 
 
@@ -35,13 +36,17 @@ class Watch:
             return
         self._looked = now
         working = self._working
-        still = self._standstill.look(working.step, working.longest_seconds, self._see, now)
+        still = self._standstill.look(working.step, working.ended, self._see, now)
         if still is not None:
             raise MachineError(self._said(still))
 
     def _see(self) -> Mapping[int, Seen]:
-        own = seen_of_others(self._working.number)
-        return {} if own is None else {os.getpid(): own, **seen_of_descendants()}
+        """What is seen of all who compute; nothing where one of them runs and is not seen."""
+        own, others = seen_of_others(self._working.number), seen_of_descendants()
+        led = () if self._led is None else self._led.processes
+        if own is None or any(each.pid not in others and letter_of(each.pid) for each in led):
+            return {}
+        return {os.getpid(): own, **others}
 
     def _said(self, still: Still) -> str:
         where, end = f"for {still.seconds:.3g} s in the middle of a step", ""

@@ -23,7 +23,6 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.points import Points
@@ -56,15 +55,17 @@ def main(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     threads: int = 1,
+    silent_seconds: float = 10.0,
 ) -> int:
     """The life of the worker called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`. The token is in the
-    environment. Raises UserError where there is no such work, MachineError where the coordinator ends first.
+    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a portion may stand still. The token
+    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
+    ends first or a portion stands still.
     """
     with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
         working = cast(Work, made)  # whoever names it promises that
-        worker = Worker(working, post, name, Reach(**reach).silent_seconds)
+        worker = Worker(working, post, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0
@@ -352,8 +353,7 @@ class Worker:
             before = self._parameters.copy()
             np.copyto(self._parameters, point)
             try:
-                found = [self._work.judge(start, stop) for start, stop in asked.portions]
-                sums = tuple(m.HeldSum(one.value, one.samples, one.details) for one in found)
+                sums = tuple(self._judge(start, stop) for start, stop in asked.portions)
                 answer = m.Validated(asked.session, asked.number, asked.run, sums)
             except Exception as error:
                 answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
@@ -372,3 +372,9 @@ class Worker:
             then=lambda point: self._working.do(lambda: measure(point)),
             failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
+
+    def _judge(self, start: int, stop: int) -> m.HeldSum:
+        """A portion of the held-out patterns; on the thread that computes."""
+        found = self._work.judge(start, stop)
+        self._working.moved()
+        return m.HeldSum(found.value, found.samples, found.details)

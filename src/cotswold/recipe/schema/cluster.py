@@ -54,8 +54,9 @@ class Cluster(Section):
     silence: Span = 10.0
     """Seconds of silence. A worker or a replica that says nothing for so long is given up: its portions, or
     samples, are given to others. A parameter server of replicas that does not answer for so long ends the
-    run, which is resumed. A process of a replica that is stopped for so long while a step waits for it ends
-    its replica, which is started again; one that hangs does so after three times as long."""
+    run, which is resumed. A replica, a worker or an evaluator whose step, portion or judgement stands still
+    is ended, and another is started: after so long where a process of several is stopped, after three times
+    as long where all only wait. A longer wait, for data from elsewhere, needs more."""
     wait: Span = 300.0
     """Seconds for which the run waits where there is no worker at all, before it saves and ends."""
     metrics: Text | None = None
