@@ -37,6 +37,9 @@ WORLDS = {
     "in little room": replace(CHAOS, room_bytes=40, drain_seconds=0.5),
     "dropped": replace(CHAOS, staleness=Staleness("drop", 1)),
     "waiting": replace(CHAOS, staleness=Staleness("wait", 1)),
+    "waiting without overlap": replace(
+        CHAOS, staleness=Staleness("wait", 1), pace=Pace(2, n_push=2, overlap=False)
+    ),
     "waiting in little room": replace(CHAOS, staleness=Staleness("wait", 0), room_bytes=40),
     "not finite": replace(CHAOS, nan=0.1),
     "of three ranks": replace(CHAOS, ranks=3),
@@ -159,3 +162,18 @@ def test_a_warm_start_is_one_replicas() -> None:
     assert sum(bool(replica.replica.steps) for replica in trial.replicas) == 1
     trial.live()
     assert sum(bool(replica.replica.steps) for replica in trial.replicas) > 1
+
+
+def test_with_wait_no_update_is_staler_than_the_bound_and_those_that_come_with_it() -> None:
+    def stalest(staleness: Staleness) -> int:
+        world = replace(QUIET, replicas=4, pauses=0.5, pace=Pace(2, overlap=False), staleness=staleness)
+        found = 0
+        for seed in range(LIVES):
+            trial = Trial(seed, world)
+            trial.live()
+            histograms = [each for player in trial.updates for each in player.updates.staleness.values()]
+            found = max(found, *(each.largest for each in histograms))
+        return found
+
+    assert stalest(Staleness("wait", 2)) <= 2 + 3
+    assert stalest(Staleness()) > 2 + 3

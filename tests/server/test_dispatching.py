@@ -177,9 +177,10 @@ def test_who_has_another_data_set_or_network_is_refused(join: Join) -> None:
     assert [event.kind for event in talk.dispatcher.take_events()] == ["refused"]
 
 
-def test_a_staleness_of_0_needs_a_fetch_and_a_push_each_step() -> None:
-    with pytest.raises(ValueError, match="n_fetch = n_push = 1"):
-        Pace(1, n_push=2, overlap=False)
+def test_without_overlap_each_push_is_computed_from_a_pull_of_its_own() -> None:
+    assert Pace(1, n_push=2, overlap=False).n_fetch == 1
+    with pytest.raises(ValueError, match="n_fetch is at most n_push"):
+        Pace(1, n_fetch=2, overlap=False)
 
 
 def test_while_it_is_paused_nobody_is_handed_samples() -> None:

@@ -67,6 +67,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
     assert 0 < before["counted"] < 60 * 240, "it was killed on its way"
     names = set(last(run.checkpoints).tensors())
     assert any(name.startswith("vector.squares") for name in names)
+    pushed = bits(run)[1]["strategy"]["pushed"]["layer 1"]
     again = resumed(run.path, tmp_path / "stores")
     finish(again)
     after = audit(run)
@@ -74,6 +75,16 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
     assert after["lost"] >= before["lost"]
     updates = events(run, "step")[-1]["updates"]
     assert isinstance(updates, int) and updates >= 60 * 240 // 16, "those before the kill are counted"
+    assert bits(run)[1]["account"]["samples"] == after["counted"], "what was told of and lost is not"
+    (over,) = events(run, "stack_end")
+    assert int(str(over["pushed_bytes"])) > sum(pushed.values()) > 0, "of all sessions"
+
+
+def test_updates_wait_for_what_others_compute(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "workers = 3", staleness=2, stale="wait", epochs=20, epoch_fraction=1.0)
+    finish(job)
+    assert int(str(events(job.run, "step")[-1]["staleness_most"])) <= 2 + 2, "others may be ready with it"
+    assert audit(job.run)["counted"] == 20 * 240
 
 
 def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:

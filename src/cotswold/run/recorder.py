@@ -84,6 +84,7 @@ class Recorder:
         self._meter = Meter(self.clock)
         self._saved_at = self._counted_until = self.clock()
         self._last_losses: deque[float] = deque(maxlen=_LAST)
+        self._warned = ""
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
 
     def start(self) -> None:
@@ -100,6 +101,10 @@ class Recorder:
     def show(self, kind: str, **fields: object) -> None:
         """Show an event that is of interest for a moment, and is not kept."""
         self.log.show(kind, **fields)
+
+    def warn(self, what: str) -> None:
+        """Have the end of the run say this; once, the newest."""
+        self._warned = what
 
     def count(self, samples: int, flops: int) -> None:
         """Count work of so many samples, ``flops`` in all, whatever came of it."""
@@ -227,13 +232,15 @@ class Recorder:
 
     def end(self, status: str, price: Price, why: str = "") -> None:
         """Write the last event: how it ended, ``why`` where it failed, the account, and a ``warning`` where
-        the loss ended far above where it began."""
+        there is one, or the loss ended far above where it began."""
         summary = self.account.summary(price, self.run_seconds)
         # an event's own seconds are those of the run
         summary["training_seconds"] = summary.pop("seconds")
-        grown = "" if status == "failed" else self._grown()
+        warnings = [] if status == "failed" else [each for each in (self._grown(), self._warned) if each]
         said = {"why": why} if why else {}
-        self.event("end", status=status, **said, **({"warning": grown} if grown else {}), **summary)
+        self.event(
+            "end", status=status, **said, **({"warning": "; ".join(warnings)} if warnings else {}), **summary
+        )
 
     def _grown(self) -> str:
         """What is to be said of a loss that grew far, and stayed finite; empty where it did not."""

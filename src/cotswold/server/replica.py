@@ -20,7 +20,7 @@ messages in others: pulls and pushes go on while a step is computed.
     a push is not answered everywhere     steps go on until the next accumulation is closed
     n_fetch steps                         it pulls what is newer; steps go on meanwhile
     the same, and it ``moves``            it pulls between one push, applied, and the next
-    ``overlap`` off (staleness 0)         no step until the push is applied everywhere and its pull has come
+    ``overlap`` off                       no step until the push is applied everywhere and its pull has come
     a checkpoint is heard of              its marker goes to every server, once the push before is answered
     nothing in hand                       an update without shards: nobody need wait for what it has pulled
 
@@ -74,7 +74,8 @@ class Pace:
     n_push: int = 1
     """Steps that a push adds up."""
     overlap: bool = True
-    """Whether steps go on while pushes and pulls are under way; otherwise its own staleness is 0."""
+    """Whether steps go on while pushes and pulls are under way; otherwise its own staleness is 0, and servers
+    know from what it computes."""
     moves: bool = False
     """Whether it pushes steps that it takes on its own copy: those that a pull does not have yet stay there.
     So that it is known which these are, a pull waits until the push before is applied."""
@@ -83,8 +84,8 @@ class Pace:
         for name in ("batch", "n_fetch", "n_push"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if not self.overlap and (self.n_fetch, self.n_push) != (1, 1):
-            raise ValueError("a staleness of 0 needs n_fetch = n_push = 1: each step has the newest weights")
+        if not self.overlap and self.n_fetch > self.n_push:
+            raise ValueError("without overlap n_fetch is at most n_push: each push is computed from a pull")
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,11 @@ def staleness_of(training: DownpourTraining) -> Staleness:
 
 def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
     """How often a replica steps, fetches and pushes; one of several processes pushes after each round of them
-    all, which is a step to the servers."""
-    fetch, push, overlap = training.fetch_every, training.push_every, training.staleness != 0
+    all, which is a step to the servers. Where others wait for what it computes, no step goes on while its own
+    push or pull is under way: servers would not know from what."""
+    fetch, push = training.fetch_every, training.push_every
+    policy = staleness_of(training)
+    overlap = policy.policy != "wait" and training.staleness != 0
     if recipe.cluster.processes > 1:
         return Pace(round_of(recipe), max(1, fetch // push), 1, overlap)
     return Pace(training.batch_size, fetch, push, overlap)

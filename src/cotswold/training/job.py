@@ -168,7 +168,9 @@ class Job(ABC):
                 "try another training.method or training.search, or look at the data for what is no number"
             )
         if isinstance(training, DownpourTraining):
-            remedy += ", training.clip, a training.warmup, or fewer replicas (cluster.workers)"
+            less = "a smaller training.momentum, " if training.rule == "momentum" else ""
+            fewer = ", or fewer replicas (cluster.workers)" if self.recipe.cluster.workers > 1 else ""
+            remedy += f", {less}training.staleness=0, training.clip, a training.warmup{fewer}"
         return Recorder(
             log=log,
             checkpoints=Checkpoints(

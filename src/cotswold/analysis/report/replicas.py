@@ -134,10 +134,11 @@ def _facts(
         ("Bound of staleness", "none" if training.staleness is None else _bound(training)),
         ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
     ]
+    since = ", since it was resumed" if history.resumptions else ""
     for name, label, shown in (
         ("updates", "Updates applied, each shard's by itself", count),
-        ("staleness", "Their mean staleness", plain),
-        ("staleness_most", "The greatest", count),
+        ("staleness", f"Mean staleness{since}", plain),
+        ("staleness_most", f"The greatest{since}", count),
     ):
         if name in last:
             found.append((label, shown(last[name])))

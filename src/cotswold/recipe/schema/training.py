@@ -299,12 +299,12 @@ class DownpourTraining(SharedTraining):
     neuron. The layer of outputs and biases are left as they are."""
     staleness: Annotated[int, Field(ge=0), at_most(1_000_000)] | None = None
     """How many updates a shard may have had since the parameters were pulled that an update is computed from;
-    any number where nothing is said. With 0 a replica computes nothing while a push or a pull is under way:
-    one replica is ordinary SGD, to the bit."""
+    any number where nothing is said. With 0 one replica is ordinary SGD, to the bit."""
     stale: Literal["wait", "scale", "drop"] | None = None
     """What is done about `staleness`. `wait`, where nothing is said: updates of fast replicas wait for what
-    slow ones compute; `scale`: an update of a greater staleness s is multiplied by `staleness` / s;
-    `drop`: it is not applied, and its samples are counted as refused."""
+    slow ones compute, and a replica computes nothing while its own push or pull is under way; `scale`: an
+    update of a greater staleness s is multiplied by `staleness` / s; `drop`: it is not applied, and its
+    samples are counted as refused."""
     epoch_fraction: Annotated[float, Field(gt=0, le=1)] = 0.75
     """An epoch ends when this part of `epoch_of` is done (Chilimbi et al. 2014: 75 % of the replicas)."""
     epoch_of: Literal["replicas", "samples"] = "replicas"
@@ -383,6 +383,12 @@ class DownpourTraining(SharedTraining):
             raise ValueError(
                 "a staleness of 0 needs the newest parameters at each step; set fetch_every and "
                 "push_every to 1"
+            )
+        waits = self.staleness is not None and self.stale in (None, "wait")
+        if waits and self.fetch_every > self.push_every:
+            raise ValueError(
+                'stale "wait" needs the parameters that each push is computed from; set fetch_every to '
+                "push_every or less"
             )
         return self
 

@@ -14,20 +14,26 @@ class Pushes:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._bytes: dict[str, dict[str, int]] = {}
+        self.bytes: dict[str, dict[str, int]] = {}
+        """By layer, then by kind."""
+
+    def load(self, kept: object) -> None:
+        """Go on from what a checkpoint has of `bytes`; one of an earlier version has nothing."""
+        for layer, kinds in (kept if isinstance(kept, dict) else {}).items():
+            self.bytes[str(layer)] = {str(kind): int(count) for kind, count in kinds.items()}
 
     def add(self, pushed: Iterable[tuple[str, str, int]]) -> None:
         """More of them: a tensor, the kind, bytes."""
         for tensor, kind, count in pushed:
             module = tensor.rpartition(".")[0] or tensor
-            layer = self._bytes.setdefault(self._names.get(module, module), {})
+            layer = self.bytes.setdefault(self._names.get(module, module), {})
             layer[kind] = layer.get(kind, 0) + count
 
     @property
     def said(self) -> dict[str, object]:
         """Fields of an event: `pushed_bytes` of all, and `pushed` by layer, then by kind; nothing where there
         are none."""
-        if not self._bytes:
+        if not self.bytes:
             return {}
-        total = sum(sum(kinds.values()) for kinds in self._bytes.values())
-        return {"pushed_bytes": total, "pushed": {layer: dict(kinds) for layer, kinds in self._bytes.items()}}
+        total = sum(sum(kinds.values()) for kinds in self.bytes.values())
+        return {"pushed_bytes": total, "pushed": {layer: dict(kinds) for layer, kinds in self.bytes.items()}}

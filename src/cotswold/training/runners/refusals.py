@@ -29,12 +29,6 @@ class Refusals:
         return refused if refused >= self._least else 0
 
 
-def reasons(counts: Sequence[Counts]) -> str:
-    """What servers say of updates that they refused for ever."""
-    told = {"finite": "gradients that are not finite", "stale": "updates that are too stale"}
-    return ", ".join(f"{number} {told.get(word, word)}" for word, number in _found(counts).items())
-
-
 def kinds(counts: Sequence[Counts]) -> str:
     """Why samples were refused, without numbers, which count each server's part of a push by itself: `not
     finite, too stale`."""

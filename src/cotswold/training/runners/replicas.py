@@ -34,7 +34,7 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import layer_names, network_tensors
 from cotswold.training.runners.pushes import Pushes
-from cotswold.training.runners.refusals import Refusals, kinds, reasons
+from cotswold.training.runners.refusals import Refusals, kinds
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -111,6 +111,7 @@ class ReplicaRuns:
         snapshot = Snapshot.of(kept, self._samples, vectors)
         ledger = snapshot.ledger
         self._validations.load(kept)
+        self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
         has_more = self._training.epochs > int(kept["epochs"])
@@ -170,6 +171,7 @@ class ReplicaRuns:
             except EvaluatorError as error:
                 unjudged, finished = error, False
                 replicas.pause()
+            self._warn_of_refused(replicas)
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 why = {} if self._ended is None else {"why": self._ended}
@@ -198,8 +200,7 @@ class ReplicaRuns:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
             if refused := self._refusals.all_of(replicas.ledger.total):
-                why = reasons(replicas.count())
-                what = f"servers refused all of the last {refused} samples ({why})"
+                what = f"servers refused all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.diverged(what, f"sample {self.number}")
             if self._validations.is_enough:
                 self._ended = f"no better validation {self._validations.patience} times"
@@ -250,6 +251,7 @@ class ReplicaRuns:
         return {name: value for name, value in vars(self._ledger.total).items() if value}
 
     def _tell_means(self, replicas: Replicas) -> None:
+        self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
         if not self._untold:
             return
         self._untold = 0
@@ -282,6 +284,13 @@ class ReplicaRuns:
             **self._pushes.said,
         )
 
+    def _warn_of_refused(self, replicas: Replicas) -> None:
+        assert self._ledger is not None, "it has learnt"
+        refused = self._ledger.total.refused
+        if refused:
+            why = kinds(replicas.count())
+            self._recorder.warn(f"servers refused {refused:,} samples{f' ({why})' if why else ''}")
+
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes
         return self._sent - before
@@ -300,7 +309,7 @@ class ReplicaRuns:
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
         """Begin to write what a run goes on from."""
-        number = snapshot.ledger.total.counted
+        number = self._recorder.account.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
                 **snapshot.said(),
@@ -309,6 +318,7 @@ class ReplicaRuns:
                 "epochs": self._training.epochs,
                 "patience": self._training.patience,
                 "ended": self._ended,
+                "pushed": self._pushes.bytes,
             },
             "position": {"phase": 0, "step": number, "total": number},
         }
