@@ -5,9 +5,14 @@ Where there is no CUDA device the CPU stands for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import selectors
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
+from typing import cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,13 +23,19 @@ from torch import Tensor
 
 from cotswold.cluster.arithmetic import is_finite, raw
 from cotswold.cluster.layout import shards_of
+from cotswold.cluster.messages import Judge, Judged
+from cotswold.cluster.roles import own_work
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
-from cotswold.cluster.roles.own_device import own_device
+from cotswold.cluster.roles.evaluator import EvaluatorRole
+from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread, own_device
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError, UserError
 from cotswold.server.dealing import samples_at
-from cotswold.server.messages import PulledNewer
+from cotswold.server.messages import COORDINATOR, PulledNewer, Shard
 from cotswold.server.replica import StepTask
 from cotswold.training.updates import Way
 
@@ -166,10 +177,11 @@ def test_what_is_finite_is_so_anywhere(value: float, dtype: torch.dtype) -> None
     )
 
 
-def test_cuda_is_taken_in_turn_by_the_numbers_of_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_taken_in_turn_by_the_places_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    taken = [own_device("cuda", f"replica-{number}") for number in (1, 2, 3, 10)]
+    taken = [own_device("cuda", f"replica-{place + 7}", place) for place in (0, 1, 2, 9)]
     assert [each.index for each in taken] == [0, 1, 0, 1]
+    assert own_device("cuda", "evaluator-2").index == 0, "whoever judges takes the first, also started again"
     assert own_device("cuda:1", "replica-1") == torch.device("cuda", 1)
     assert own_device("cpu", "replica-1") == torch.device("cpu")
 
@@ -187,3 +199,78 @@ def test_a_fork_of_a_program_that_has_asked_cuda_says_so(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(UserError, match="replica-1 is a fork of a program that has asked CUDA something"):
         own_device("cuda", "replica-1")
+
+
+class Moving:
+    """A work that asks, when it is moved, for the device of its thread."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[torch.device, torch.device]] = []
+
+    def move_to(self, device: torch.device) -> None:
+        self.found.append((device, device_of_this_thread()))
+
+
+@pytest.fixture
+def current(monkeypatch: pytest.MonkeyPatch) -> threading.local:
+    """As if there were two CUDA devices, and each thread had one; the first where it has set none."""
+    of_thread = threading.local()
+
+    def set_device(device: torch.device) -> None:
+        of_thread.index = device.index
+
+    for name, value in {
+        "device_count": lambda: 2,
+        "is_initialized": lambda: True,
+        "set_device": set_device,
+        "current_device": lambda: getattr(of_thread, "index", 0),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return of_thread
+
+
+def test_a_work_is_moved_by_a_thread_that_has_its_device(
+    current: threading.local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Moving()
+    monkeypatch.setattr(own_work, "function_of", lambda text: lambda: made)
+    monkeypatch.setattr(own_work, "own_endpoint", lambda name, reach: nullcontext(Mock()))
+    reach = Reach.of(ClusterSettings(), None).said()
+    with own_work.at_work("replica-9", "tcp://nobody", "any:work", {}, reach, 1, "cuda", 1):
+        second = torch.device("cuda", 1)
+        assert made.found == [(second, second)]
+
+
+def test_a_thread_that_computes_takes_the_device_of_the_one_that_began(current: threading.local) -> None:
+    compute_on(torch.device("cuda", 1))
+    began, found = device_of_this_thread(), list[torch.device]()
+
+    def compute() -> None:
+        found.append(device_of_this_thread())
+        compute_on(began)
+        found.append(device_of_this_thread())
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join(10)
+    assert [each.index for each in found] == [0, 1]
+
+
+def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.local) -> None:
+    class Judging:
+        def means(self, vector: Tensor) -> Mapping[str, float]:
+            return {"index": float(device_of_this_thread().index)}
+
+    coordinator, posts = Mock(), list[object]()
+    coordinator.send.side_effect = lambda to, message: posts.append(message)
+    compute_on(torch.device("cuda", 1))
+    role = EvaluatorRole(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
+    shard = Shard(number=0, start=0, stop=2, server="server-0", tensor="w", block=0)
+    buffer = np.zeros(2, np.float32).tobytes()
+    role._hear(COORDINATOR, Judge(1, "run", (shard,), (), "float32", (buffer,)))
+    with selectors.DefaultSelector() as selector:
+        selector.register(role._working.fileno(), selectors.EVENT_READ)
+        assert selector.select(10)
+    role._working.take()
+    role._working.close()
+    assert [each.means for each in posts if isinstance(each, Judged)] == [(("index", 1.0),)]

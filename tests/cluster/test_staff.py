@@ -175,3 +175,33 @@ def test_servers_stand_on_the_coordinators_machine_unless_they_are_spread() -> N
     machines = Machines(own=1, other=8)
     staff_of(machines).start(Call("server-0", "os:getpid"))
     assert machines.started[0].machine == "own"
+
+
+def test_whoever_is_started_again_takes_the_place_that_is_free() -> None:
+    machines = Machines(one=4)
+    staff = staff_of(machines)
+    staff.hire(3)
+    first, second, _ = machines.started
+    assert [staff.place_of(f"worker-{number}") for number in (1, 2, 3)] == [0, 1, 2]
+    for now, gone in ((0.0, second), (10.0, first)):
+        gone.exit = 1
+        staff.ended(gone.fileno(), now)
+        staff.tick(now + 9.0)
+    assert sorted((name, staff.place_of(name)) for name in staff.workers) == [
+        ("worker-3", 2),
+        ("worker-4", 1),
+        ("worker-5", 0),
+    ]
+    staff.close()
+
+
+def test_a_place_is_free_again_where_its_worker_cannot_be_started() -> None:
+    machines = Machines(one=4)
+    staff = staff_of(machines)
+    machines.broken = True
+    with pytest.raises(MachineError):
+        staff.hire(1)
+    machines.broken = False
+    staff.hire(1)
+    assert [staff.place_of(name) for name in staff.workers] == [0]
+    staff.close()

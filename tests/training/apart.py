@@ -19,7 +19,7 @@ from cotswold.training.learning_works import LearningWork
 from cotswold.training.updates import Way
 
 
-def _the_cpu(wanted: str, name: str) -> torch.device:
+def _the_cpu(wanted: str, name: str, place: int = 0) -> torch.device:
     assert (wanted, name.partition("-")[0]) in {("cuda", "replica"), ("cuda", "evaluator")}
     return torch.device("cpu")
 

@@ -6,8 +6,11 @@ Where there is no CUDA device the CPU stands for one (`tests.training.apart`).
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,10 @@ from torch import Tensor, nn
 
 import cotswold
 from cotswold.api.plan import plan
-from cotswold.errors import MachineError, RecipeError
+from cotswold.cli.planned import lines
+from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.recipe import load
+from cotswold.run import cuda_device_count, cuda_devices, describe_environment
 from cotswold.run.environment import _devices
 from cotswold.training import downpour
 from cotswold.training.restore import check_training_device
@@ -32,7 +37,18 @@ NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA d
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were two; whoever uses one would fail."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    count(monkeypatch, 2)
+
+
+def count(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
+    """As if the driver's library told of so many, and the runtime of CUDA were not to be asked."""
+
+    def spoiled() -> int:
+        raise AssertionError("no fork of this process can use CUDA now")
+
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: devices)
+    monkeypatch.setattr(torch.cuda, "device_count", spoiled)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +102,7 @@ def same(module: nn.Module, other: nn.Module) -> bool:
 def test_a_device_that_is_not_here_is_said_before_anything_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    count(monkeypatch, 0)
     complaint = r'training\.device = "cuda" is not to be had on this machine'
     with pytest.raises(MachineError, match=complaint):
         job_of(tmp_path, device="cuda")
@@ -105,6 +121,31 @@ def test_devices_of_replicas_are_counted_and_not_used(devices: None, tmp_path: P
     with pytest.raises(MachineError, match="is not to be had"):
         check_training_device(load(recipe, ["training.device=cuda:2"]).training)
     assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch gives it no types
+
+
+def test_where_the_driver_says_nothing_devices_are_counted_by_another_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as for CUDA_VISIBLE_DEVICES=MIG-...: the runtime of CUDA would be asked here, and spoil forks."""
+    (tmp_path / "torch.py").write_text("class cuda:\n    device_count = staticmethod(lambda: 3)\n")
+    count(monkeypatch, -1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"MIG-{tmp_path}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cuda_devices, "_has_driver", lambda: True)
+    assert cuda_device_count() == 3
+    assert describe_environment()["cuda"] == ["CUDA device"] * 3
+    recipe = str(recipe_of(tmp_path))
+    check_training_device(load(recipe, ["training.device=cuda:2"]).training)
+    with pytest.raises(MachineError, match="is not to be had"):
+        check_training_device(load(recipe, ["training.device=cuda:3"]).training)
+
+
+def test_without_a_driver_no_device_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    count(monkeypatch, -1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-nobody")
+    monkeypatch.setattr(cuda_devices, "_has_driver", lambda: False)
+    monkeypatch.setattr(subprocess, "run", None)
+    assert cuda_device_count() == 0
 
 
 def test_a_recipe_on_a_device_has_the_bits_of_one_in_memory(
@@ -180,6 +221,66 @@ def test_a_loss_may_ask_for_derivatives_itself(tmp_path: Path) -> None:
     module = network()
     learnt(module, tmp_path / "run", loss=loss, validation=None)
     assert not same(module, network())
+
+
+def test_a_loss_that_asks_for_derivatives_asks_in_forks_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "processes"
+    folder.mkdir()
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        known: Tensor = _Told.apply(outputs, folder)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        value = nn.functional.cross_entropy(known, targets)
+        if value.requires_grad:
+            torch.autograd.grad(value, outputs, retain_graph=True)
+        return value
+
+    learnt(network(), tmp_path / "run", loss=loss)
+    found = {int(each.name) for each in folder.iterdir()}
+    assert found and os.getpid() not in found
+
+
+class OddError(Exception):
+    """Of a program's own, that has more than words."""
+
+    def __init__(self, words: str, more: object) -> None:
+        super().__init__(words, more)
+        self.more = more
+
+
+def _fails(error: Exception) -> Any:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise error
+
+    return loss
+
+
+def test_what_the_first_samples_raise_is_of_its_own_class(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^the loss wants other targets$") as ours:
+        learnt(network(), tmp_path / "ours", loss=_fails(UserError("the loss wants other targets")))
+    assert type(ours.value) is UserError
+    with pytest.raises(OddError) as odd:
+        learnt(network(), tmp_path / "odd", loss=_fails(OddError("words", 7)))
+    assert odd.value.more == 7
+    assert "in loss" in "".join(odd.value.__notes__), "the place where it was raised"
+
+
+def test_what_no_other_process_can_have_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"OddError: .*a lock"):
+        learnt(network(), tmp_path / "run", loss=_fails(OddError("a lock", threading.Lock())))
+
+
+def test_a_trial_that_is_killed_is_said(tmp_path: Path) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return outputs.sum()
+
+    with pytest.raises(MachineError, match="first samples, and the process was killed by SIGKILL"):
+        learnt(network(), tmp_path / "run", loss=loss)
+
+
+def test_a_replicas_device_has_its_name_in_a_plan() -> None:
+    (line,) = lines({"replica_device_bytes": 2e6})
+    assert re.fullmatch("memory of a replica's device +2.* MB", line)
 
 
 def test_devices_are_named_by_their_driver(tmp_path: Path) -> None:

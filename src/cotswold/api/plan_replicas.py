@@ -105,12 +105,12 @@ def _replica_bytes(training: DownpourTraining, vector: int, activations: int) ->
 
 def _at_once(recipe: Recipe) -> int:
     """Replicas that compute at the same time."""
-    import torch
+    from cotswold.run import cuda_device_count
 
     device = recipe.training.device
     if device == "cpu":
         return plan.at_once(recipe)
-    return min(recipe.cluster.workers, torch.cuda.device_count() if device == "cuda" else 1)
+    return min(recipe.cluster.workers, cuda_device_count() if device == "cuda" else 1)
 
 
 def _called(tensor: str, names: Mapping[str, str]) -> str:

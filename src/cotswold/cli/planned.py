@@ -28,6 +28,7 @@ _NAMES = {
     "limit_seconds": "time limit",
     "dollars": "cost",
     "replica_memory_bytes": "memory of a replica",
+    "replica_device_bytes": "memory of a replica's device",
     "server_memory_bytes": "memory of a server",
     "evaluator_memory_bytes": "memory of an evaluator",
     "worker_memory_bytes": "memory of a worker",

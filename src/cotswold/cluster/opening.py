@@ -166,7 +166,7 @@ class Opening:
 
     def _worker(self, name: str) -> Call:
         made = self._at_work(name, self._task.work, self._task.arguments)
-        return self._call(name, self.role, {**made, **self._told_workers()})
+        return self._call(name, self.role, {**made, **self._told_worker(name)})
 
     def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """What whoever makes a work is told."""
@@ -180,8 +180,8 @@ class Opening:
             "reach": self._reach,
         }
 
-    def _told_workers(self) -> Mapping[str, object]:
-        """What this kind of them is told besides."""
+    def _told_worker(self, name: str) -> Mapping[str, object]:
+        """What one of this kind is told besides."""
         return {}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:

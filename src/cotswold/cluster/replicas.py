@@ -212,10 +212,10 @@ class _Opening(Opening):
         made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
         return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
-    def _told_workers(self) -> Mapping[str, object]:
+    def _told_worker(self, name: str) -> Mapping[str, object]:
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
-        stepping, device = asdict(self._learning.stepping), self._learning.device
-        return {"pace": asdict(pace), "stepping": stepping, "device": device}
+        device = {"device": self._learning.device, "place": self.staff.place_of(name)}
+        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping), **device}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize

@@ -1,6 +1,7 @@
 """The processes of a cluster: started on machines, heard at once when they end, started again.
 
-Knows: processes, machines, how soon a worker may be started again. Does not know: what workers say, portions.
+Knows: processes, machines, the places of workers, how soon one may be started again. Does not know: what
+workers say, portions.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Staff:
         self._started: dict[str, Process] = {}
         self._watched: dict[int, str] = {}
         self._workers: set[str] = set()
+        self._places: dict[str, int] = {}
         self._machines: dict[str, int] = {}
         self._number = 0
         self._in_vain = 0
@@ -72,6 +74,13 @@ class Staff:
     def is_hopeless(self) -> bool:
         """Whether nothing runs, and starting again would not help."""
         return not self._workers and not self._due
+
+    def place_of(self, name: str) -> int:
+        """The least number, from 0, that no worker had who ran when this one was started; raises KeyError.
+
+        Whoever is started for a worker that has ended takes a place that is free, under a new name.
+        """
+        return self._places[name]
 
     def machine_of(self, name: str) -> str:
         """The machine on which a process runs; empty for one that does not."""
@@ -175,7 +184,13 @@ class Staff:
     def _start_worker(self, machine: str | None) -> None:
         self._number += 1
         name = f"{self._kind}-{self._number}"
-        self._keep(self._processes.start(self._call_of(name), machine))
+        taken = set(self._places.values())
+        self._places[name] = min(set(range(len(taken) + 1)) - taken)
+        try:
+            self._keep(self._processes.start(self._call_of(name), machine))
+        except CotswoldError:
+            del self._places[name]
+            raise
         self._workers.add(name)
 
     def _try_to_start(self, machine: str | None, now: float) -> None:
@@ -208,6 +223,7 @@ class Staff:
         code = process.code() or 0
         if name in self._workers:
             self._workers.discard(name)
+            del self._places[name]
             self.last_words = f"{name} {why}"
             self._in_vain += name not in self._joined
             self._joined.discard(name)

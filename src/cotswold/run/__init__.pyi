@@ -1,4 +1,5 @@
 from .account import Account as Account
+from .cuda_devices import cuda_device_count as cuda_device_count
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event
@@ -19,6 +20,7 @@ __all__ = [
     "Recorder",
     "RunDirectory",
     "Stop",
+    "cuda_device_count",
     "describe_environment",
     "read_events",
     "tensorboard",

@@ -17,6 +17,7 @@ import torch
 
 from cotswold.host import granted_cores
 from cotswold.host.memory import available_bytes
+from cotswold.run.cuda_devices import cuda_device_count
 
 _PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pydantic")
 
@@ -34,7 +35,7 @@ def describe_environment() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_available_bytes": available_bytes(),
-        "cuda": _devices(torch.cuda.device_count(), Path("/proc/driver/nvidia/gpus")),
+        "cuda": _devices(cuda_device_count(), Path("/proc/driver/nvidia/gpus")),
     }
 
 

@@ -29,14 +29,13 @@ from cotswold.training.datasets import Given
 from cotswold.training.downpour import Opening, settings_of
 from cotswold.training.host_work import HostWork, on_host, round_of
 from cotswold.training.judging import Validation
-from cotswold.training.learning_works import FIRST, Judge, LearningWork
-from cotswold.training.losses import Loss
+from cotswold.training.learning_works import Judge, LearningWork
 from cotswold.training.module_batch import GivenModule, map_style
-from cotswold.training.patterns import Patterns, SamplePatterns
+from cotswold.training.patterns import SamplePatterns
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.same_module import check_module
 from cotswold.training.spread import starting
-from cotswold.training.supervised import needed
+from cotswold.training.trial import try_in_fork
 from cotswold.training.updates import Way
 from cotswold.training.works import INHERITED
 
@@ -87,7 +86,7 @@ def build(
     if held is not None:
         judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
         validation = Validation(Judge(copy.deepcopy(given.module), given.loss, held, size))
-    _try(copy.deepcopy(given.module), given.loss, samples)
+    try_in_fork(given.module, given.loss, samples)
     ways = _ways(given.module, training)
     decay, clip = training.weight_decay, training.clip
     work = LearningWork(given.module, given.loss, samples, None, ways, decay, clip)
@@ -135,14 +134,3 @@ def inherited_host() -> Iterator[HostWork]:
 def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
     way = training.sent(0)
     return {} if way == "auto" else dict.fromkeys(layers_of(module), way)
-
-
-def _try(module: nn.Module, loss: Loss, samples: Patterns) -> None:
-    """Raise what module, loss and data set raise on the first samples, before there are processes; ``module``
-    is a copy, for nothing else.
-
-    Nothing is differentiated: where there are CUDA devices autograd has threads then, and does not work in
-    forks. (A loss that asks for derivatives itself gets them.)
-    """
-    batch = samples.batch(range(min(FIRST, len(samples))))
-    loss(module.train()(batch.inputs), needed(batch.targets))

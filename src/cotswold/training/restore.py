@@ -25,7 +25,7 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining, GreedyTraining
 from cotswold.recipe.schema.training import SharedTraining
-from cotswold.run import RunDirectory
+from cotswold.run import RunDirectory, cuda_device_count
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
 from cotswold.training.networks import (
@@ -210,7 +210,7 @@ def check_training_device(training: SharedTraining) -> None:
         check_device(training.device)
         return
     device = torch.device(training.device)  # the recipe's schema has looked at it
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if device.type == "cuda" and (device.index or 0) >= cuda_device_count():
         raise _not_here(training.device)
 
 

@@ -21,6 +21,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
 from cotswold.cluster.pieces import groups_of
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
@@ -64,6 +65,7 @@ class EvaluatorRole:
     def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: for so long a judgement may stand still."""
         self._work, self._post, self._name = work, post, name
+        self._device = device_of_this_thread()
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
@@ -157,6 +159,7 @@ class EvaluatorRole:
 
     def _compute(self, judge: Judge) -> None:
         """In the thread that computes."""
+        compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
         self._working.moved()

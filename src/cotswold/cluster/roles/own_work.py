@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cotswold.cluster.post import Post
-from cotswold.cluster.roles.own_device import own_device
+from cotswold.cluster.roles.own_device import compute_on, own_device
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.work import DeviceWork
 from cotswold.errors import UserError
@@ -30,13 +30,14 @@ def at_work(
     reach: Mapping[str, Any],
     threads: int,
     device: str = "cpu",
+    place: int = 0,
 ) -> Iterator[tuple[object, Post]]:
     """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
     the block.
 
-    ``reach`` are the fields of `Reach`; ``device``: where it computes, as for `own_device`. The token is in
-    the environment. Raises UserError where there is no such work or no token, or where the work stays on the
-    CPU, and what `own_device` and the work raise.
+    ``reach`` are the fields of `Reach`; ``device`` and ``place``: where it computes, as for `own_device`;
+    that is this thread's device then. The token is in the environment. Raises UserError where there is no
+    such work or no token, or where the work stays on the CPU, and what `own_device` and the work raise.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
@@ -45,7 +46,9 @@ def at_work(
         if device != "cpu":
             if not isinstance(made, DeviceWork):
                 raise UserError(f'{work} makes what computes on the CPU alone; set training.device to "cpu"')
-            made.move_to(own_device(device, name))
+            found = own_device(device, name, place)
+            compute_on(found)
+            made.move_to(found)
         if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))

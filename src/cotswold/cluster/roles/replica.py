@@ -22,6 +22,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
+from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
@@ -57,15 +58,16 @@ def main(
     threads: int = 1,
     silent_seconds: float = 10.0,
     device: str = "cpu",
+    place: int = 0,
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
-    ``silent_seconds``: for so long a step may stand still; ``device``: as for `own_device`. The token is in
-    the environment. Raises UserError where there is no such work, MachineError where the coordinator ends
-    first or a step stands still, and what the work raises.
+    ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`. The
+    token is in the environment. Raises UserError where there is no such work, MachineError where the
+    coordinator ends first or a step stands still, and what the work raises.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
+    with at_work(name, coordinator, work, arguments, reach, threads, device, place) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
         paced = Pace(**pace), Stepping(**stepping)
         role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
@@ -92,6 +94,7 @@ class ReplicaRole:
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
+        self._device = parameters.device
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
         samples = pace.batch * pace.n_push
         self._accumulation: Steps
@@ -242,6 +245,7 @@ class ReplicaRole:
 
     def _compute(self, task: StepTask | None) -> None:
         """Step after step, as long as there are any."""
+        compute_on(self._device)
         while task is not None:
             began = time.perf_counter()
             found = self._step(task)
