@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
@@ -100,6 +101,17 @@ def test_the_axis_of_learning_is_samples_for_replicas_have_no_step_in_common(run
     page = build_report(run).read_text()
     learning = re.search(r'<section[^>]*id="learning".*?</section>', page, re.DOTALL)
     assert learning is not None and ">samples<" in learning[0] and ">step<" not in learning[0]
+
+
+def test_ticks_of_many_samples_are_short_and_the_mean_of_staleness_is_seen_under_the_greatest() -> None:
+    line = Line("loss", range(0, 2_000_001, 100_000), [1.0] * 21)
+    learning = plot("learning", [line], x="samples", y="loss")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", learning)
+    ticks = texts[: texts.index("samples")]
+    assert 3 <= len(ticks) <= 7 and ticks[-1] == "2M" and "500k" in ticks
+    stale = [Line("mean", [0, 1], [0.5, 1.0]), Line("most", [0, 1], [50, 200], colour=1)]
+    drawn = plot("stale", stale, x="seconds", y="updates", bottom=0, scale="symlog")
+    assert {">0<", ">1<", ">10<", ">100<"} <= set(re.findall(r">[0-9]+<", drawn))
 
 
 def test_before_anything_is_learnt_there_is_no_such_section(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 import cotswold
 from cotswold.api.own_module import CLUSTER_FIELDS
+from cotswold.api.serving import made_by
 from cotswold.errors import MachineError, RecipeError, RunError, UserError
 from cotswold.recipe.schema import Cluster, SupervisedTraining
 
@@ -205,8 +206,14 @@ def test_a_run_that_never_took_a_step_gives_place_to_the_corrected_one(tmp_path:
         cotswold.train(network(), halves(), tmp_path / "run", loss=failing, **SETTINGS)
     run = cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
     assert run.status == "finished" and sum(event["kind"] == "start" for event in run.events) == 1
-    with pytest.raises(RunError, match=r"already holds a run.* directory$"):
+    with pytest.raises(RunError, match=r"already holds a run; go on with resume=True, or .* directory$"):
         cotswold.train(network(), halves(), run, loss=squared, **SETTINGS)
+
+
+@pytest.mark.parametrize("factory", ["tests.api.digits", "tests.api.digits:", ":network"])
+def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
+    with pytest.raises(UserError, match=r"names no function; say package\.module:function"):
+        made_by(factory)
 
 
 @pytest.mark.parametrize(

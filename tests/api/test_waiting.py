@@ -137,11 +137,20 @@ def test_every_process_has_a_line() -> None:
         (replica(1, "joining", "coordinator"), "waits for the coordinator to admit it"),
         (replica(1, "idle", "coordinator"), "waits for the coordinator to hand out samples"),
         (replica(1, "starting", silent=9.0), "starts"),
-        (replica(1, silent=9.0), "is silent; when it was heard last it computes"),
+        (
+            replica(1, "pushing", "server-0", silent=9.0),
+            "is silent; when it was heard last it waited for server-0 to apply its push",
+        ),
+        (replica(1, silent=9.0), "is silent; when it was heard last it computed"),
     ],
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
     assert doing.replica_does(row) == said
+
+
+def test_of_one_that_is_silent_it_is_said_how_long_ago_it_was_heard() -> None:
+    (said,) = waiting.table({"each": [replica(1, seconds=70.0, silent=9.0)]}, is_here=False)
+    assert "is silent; when it was heard last it computed, 9.0 s ago;" in said
 
 
 JUDGING: Event = {
@@ -161,5 +170,5 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
     (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
     assert said.startswith("evaluator-1 has said nothing for 8.0 s")
-    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judges")
+    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judged")
     assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"

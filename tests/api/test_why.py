@@ -91,7 +91,7 @@ def test_of_a_run_that_was_killed_it_says_what_was_done_then(run: RunDirectory) 
         log.write("start", name="x")
     found = cotswold.why(run.path)
     assert found.state == "was killed"
-    assert "no process trains it" in found.sentences[0]
+    assert "ended without saving: left at once, or killed; no process trains it" in found.sentences[0]
     assert found.sentences[1] == "before, evaluation 4: 20 of 30 portions, 2 workers"
     assert found.sentences[-1] == f"go on with: cotswold train --run {run.path} --resume"
 

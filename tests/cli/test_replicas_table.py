@@ -78,7 +78,7 @@ def test_a_row_says_how_fast_how_stale_what_and_since_when() -> None:
 
 def test_a_replica_that_is_not_heard_is_called_silent_with_what_it_did_last() -> None:
     lines = drawn(replicas(replica(1, silent_seconds=9.0)))
-    assert any("is silent; when it was heard last it computes" in line and "9.0 s" in line for line in lines)
+    assert any("is silent; when it was heard last it computed" in line and "9.0 s" in line for line in lines)
 
 
 def test_on_a_low_terminal_the_slowest_and_the_silent_are_shown_and_the_rest_counted() -> None:

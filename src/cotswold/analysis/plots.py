@@ -15,8 +15,10 @@ from typing import Any, Literal
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
 
+Scale = Literal["linear", "log", "symlog"]
+"""Of y; symlog is linear to 1 and logarithmic above, so that 0 is on it."""
 INK, FAINT = "#010203", "#010204"
 SERIES = ("#010211", "#010212", "#010213", "#010214")
 """Colours that no reader ever sees: each stands for a variable of the page's style."""
@@ -83,7 +85,7 @@ def draw(
     x: str,
     y: str,
     bands: Sequence[Band] = (),
-    scale: Literal["linear", "log"] = "linear",
+    scale: Scale = "linear",
     bottom: float | None = None,
     top: float | None = None,
 ) -> None:
@@ -102,13 +104,32 @@ def draw(
             markersize=4,
             label=line.label,
         )
-    axes.set(xlabel=x, ylabel=y, yscale=scale)
-    if x == "step":  # there is none between two
-        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    axes.set(xlabel=x, ylabel=y)
+    if scale == "symlog":
+        axes.set_yscale("symlog", linthresh=1)
+        axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=[1, 2, 5]))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    else:
+        axes.set_yscale(scale)
+    if x in ("step", "samples"):  # there is none between two
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.set_ylim(bottom=bottom, top=top)
     axes.margins(x=0.01)
     if len(lines) + len(bands) > 1:
         axes.legend(fontsize=8.5, handlelength=1.4)
+
+
+def short(value: float) -> str:
+    """A number as a tick shows it, thousands as k and millions as M.
+
+    >>> short(500), short(15_000), short(2_500_000)
+    ('500', '15k', '2.5M')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def plot(
@@ -118,7 +139,7 @@ def plot(
     x: str,
     y: str,
     bands: Sequence[Band] = (),
-    scale: Literal["linear", "log"] = "linear",
+    scale: Scale = "linear",
     bottom: float | None = None,
     top: float | None = None,
 ) -> str:

@@ -16,6 +16,8 @@ _WAITS = {
     "joining": "to admit it",
 }
 _ALONE = {"computing": "computes", "starting": "starts", "gone": "ends"}
+_ALONE_THEN = {"computing": "computed", "starting": "started", "gone": "ended"}
+"""The same of one that is silent."""
 
 Row = Mapping[str, object]
 
@@ -47,15 +49,16 @@ def replica_does(row: Row) -> str:
     doing = str(row.get("doing"))
     silent = figure(row, "silent_seconds")
     if silent > SILENT_SECONDS and doing != "starting":
-        return f"is silent; when it was heard last it {_said(doing, row)}"
+        then = _said(doing, row, _ALONE_THEN, "waited")
+        return f"is silent; when it was heard last it {then}"
     return _said(doing, row)
 
 
-def _said(doing: str, row: Row) -> str:
+def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
     waited = [f"the {each}" if each == "coordinator" else each for each in names(row, "waits_for")]
     if doing in _WAITS and waited:
-        return f"waits for {listed(waited)} {_WAITS[doing]}"
-    return _ALONE.get(doing, doing)
+        return f"{waits} for {listed(waited)} {_WAITS[doing]}"
+    return alone.get(doing, doing)
 
 
 def evaluator_does(row: Row) -> str:
@@ -64,15 +67,28 @@ def evaluator_does(row: Row) -> str:
     >>> evaluator_does({"doing": "judging", "judges": 12000})
     'judges the parameters of sample 12,000'
     """
-    what = {"starting": "starts", "idle": "waits for parameters to judge"}.get(
-        str(row.get("doing")), f"judges the parameters of sample {figure(row, 'judges'):,.0f}"
+    silent = is_silent(row)
+    waits, judges = ("waited", "judged") if silent else ("waits", "judges")
+    what = {"starting": "starts", "idle": f"{waits} for parameters to judge"}.get(
+        str(row.get("doing")), f"{judges} the parameters of sample {figure(row, 'judges'):,.0f}"
     )
-    return f"is silent; when it was heard last it {what}" if is_silent(row) else what
+    return f"is silent; when it was heard last it {what}" if silent else what
 
 
 def since_seconds(row: Row) -> float:
     """For how long a replica has done that."""
     return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
+
+
+def since(row: Row) -> str:
+    """For how long a process does what is said of it; of one that is silent how long ago it was heard.
+
+    >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
+    ('for 0.3 s', '7.8 s ago')
+    """
+    if is_silent(row):
+        return f"{seconds_in_words(figure(row, 'silent_seconds'))} ago"
+    return f"for {seconds_in_words(since_seconds(row))}"
 
 
 def is_silent(row: Row) -> bool:

@@ -37,8 +37,7 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
     return [
         Text(
-            f"{row.get('name')} {doing.evaluator_does(row)}, for "
-            f"{doing.seconds_in_words(doing.since_seconds(row))}\n",
+            f"{row.get('name')} {doing.evaluator_does(row)}, {doing.since(row)}\n",
             style="bold red" if doing.is_silent(row) else "",
         )
         for row in doing.rows(event, "evaluators")

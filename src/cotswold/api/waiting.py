@@ -22,14 +22,13 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
     asked about its process."""
     found = []
     for row in doing.rows(now, "each"):
-        since = doing.seconds_in_words(doing.since_seconds(row))
         most = f"{doing.figure(row, 'staleness_most'):.0f}"
         figures = (
             f"{doing.figure(row, 'in_hand'):,.0f} samples in hand, "
             f"{doing.figure(row, 'samples_per_second'):,.0f} samples/s, "
             f"staleness {doing.figure(row, 'staleness'):.1f} (at most {most})"
         )
-        found.append(f"{_named(row, is_here)} {doing.replica_does(row)}, for {since}; {figures}")
+        found.append(f"{_named(row, is_here)} {doing.replica_does(row)}, {doing.since(row)}; {figures}")
     for row in doing.rows(now, "servers"):
         silent = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
         since = f", for {silent}" if doing.is_silent(row) else ""
@@ -40,8 +39,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
         )
         found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
     for row in doing.rows(now, "evaluators"):
-        since = doing.seconds_in_words(doing.since_seconds(row))
-        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, for {since}")
+        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, {doing.since(row)}")
     return found
 
 

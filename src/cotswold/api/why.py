@@ -77,7 +77,10 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
         return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *warning))
     when = _clock(doing.figure(last, "time"))
-    said = f"{run.path} was killed: no process trains it, and its events stop at {when} without an end"
+    said = (
+        f"{run.path} ended without saving: left at once, or killed; no process trains it, and its events "
+        f"stop at {when}"
+    )
     remedy = f"go on with: cotswold train --run {run.path} --resume"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
     return Why(run.path, "was killed", (said, *before, remedy), status)

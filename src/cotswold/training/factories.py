@@ -23,6 +23,8 @@ from cotswold.training.works import ModuleWork
 def imported(name: str) -> Callable[..., Any]:
     """The function that `package.module:function` names; raises UserError where there is none."""
     module, _, function = name.partition(":")
+    if not module or not function:
+        raise UserError(f"{name!r} names no function; say package.module:function")
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

@@ -157,7 +157,7 @@ def open_module_job(
                 )
             module_batch.check_elsewhere(factory, wanted)
             check_joinable(wanted.cluster.address)
-        if not check_started(path, resume):
+        if not check_started(path, resume, python=True):
             run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())
         run = RunDirectory.open(path).recognised()

@@ -132,19 +132,18 @@ def agreed(
     return job
 
 
-def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
+def check_started(path: Path, resume: Resume, *, named: bool = True, python: bool = False) -> bool:
     """Whether there is a run in a directory, to go on with; raises RunError where that is not what was asked
-    for. ``named``: it is known what to begin where there is none."""
+    for. ``named``: it is known what to begin where there is none; ``python``: a program asks, not the command
+    line."""
     started = (path / "recipe.toml").is_file()
     if started and resume is Resume.NEVER and _is_free(RunDirectory(path.absolute())):
         return False
     if not started and (resume is Resume.ALWAYS or not named):
         raise RunError(f"there is no run in {path} to resume; name a recipe, without resuming, to begin one")
     if started and resume is Resume.NEVER:
-        raise RunError(
-            f"{path} already holds a run; go on with --resume (Python: resume=True), or choose another "
-            "directory"
-        )
+        how = "resume=True" if python else "--resume (Python: resume=True)"
+        raise RunError(f"{path} already holds a run; go on with {how}, or choose another directory")
     return started
 
 

@@ -6,7 +6,7 @@ Knows: the history of a run of strategy `downpour`. Does not know: networks, rul
 from __future__ import annotations
 
 from cotswold.analysis.learning_curves import thinned
-from cotswold.analysis.plots import Line, plot
+from cotswold.analysis.plots import Line, Scale, plot
 from cotswold.analysis.report.blocks import (
     Block,
     Drawing,
@@ -50,7 +50,14 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
         return None
     curves = [_learning(phase, name) for name in ("loss", "accuracy")]
     more = [
-        _figure(phase, "staleness", [("staleness", "mean"), ("staleness_most", "most")], "updates", _STALE),
+        _figure(
+            phase,
+            "staleness",
+            [("staleness", "mean"), ("staleness_most", "most")],
+            "updates",
+            _STALE,
+            "symlog",
+        ),
         _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Replicas that had joined"),
         _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Updates that waited on the servers"),
     ]
@@ -96,7 +103,12 @@ def _learning(phase: PhaseHistory, name: str) -> Figure | None:
 
 
 def _figure(
-    phase: PhaseHistory, identity: str, named: list[tuple[str, str]], unit: str, caption: str
+    phase: PhaseHistory,
+    identity: str,
+    named: list[tuple[str, str]],
+    unit: str,
+    caption: str,
+    scale: Scale = "linear",
 ) -> Figure | None:
     """Some curves of training against seconds, from 0."""
     lines = [
@@ -107,7 +119,7 @@ def _figure(
     ]
     if not lines or not any(max(line.y) for line in lines):
         return None
-    drawn = plot(f"replicas-{identity}", lines, x=_SECONDS, y=unit, bottom=0)
+    drawn = plot(f"replicas-{identity}", lines, x=_SECONDS, y=unit, bottom=0, scale=scale)
     return Figure(Drawing(drawn), caption)
 
 
