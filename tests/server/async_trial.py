@@ -10,6 +10,7 @@ from random import Random
 from tests.server.trial import shards
 
 from cotswold.optim.updates import Rule, Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatching import Dispatch, Dispatcher, State
 from cotswold.server.messages import COORDINATOR, Join, Ranges, Write
 from cotswold.server.ranges import common, joined, size
@@ -17,7 +18,7 @@ from cotswold.server.replica import Pace
 from cotswold.server.samples import Said, Samples
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.server.updating import Updates
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network

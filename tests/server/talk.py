@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.optim.updates import Rule, Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
@@ -20,7 +21,7 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Policy, Staleness
-from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.server.updating import Updates
 from cotswold.simulate.lists import Lists, ListUpdates
 
 SHARDS = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1), Shard(2, "a", 8, 10, "bias", 0)]

@@ -8,13 +8,13 @@ import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Momentum
+from cotswold.server.asynchronous import Room
 from cotswold.server.messages import (
     FrozenPart,
     Ordered,
     PullFrozen,
     PullNewer,
 )
-from cotswold.server.updating import Room
 
 
 def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> None:

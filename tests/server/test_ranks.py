@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
+from cotswold.server.asynchronous import Room
 from cotswold.server.messages import (
     Applied,
     Message,
@@ -21,7 +22,6 @@ from cotswold.server.messages import (
 )
 from cotswold.server.rank import Rank
 from cotswold.server.ranks import Elsewhere, Ranks, is_of, name_of
-from cotswold.server.updating import Room
 
 FIRST = replace(GRADIENT, shards=(0,), versions=(0,), buffers=((1.0,) * 4,), parts=(0, 1))
 SECOND = replace(FIRST, shards=(2,), buffers=((2.0,) * 2,), part=1)

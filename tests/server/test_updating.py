@@ -11,6 +11,7 @@ import pytest
 from tests.server.talk import DELTA, GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.asynchronous import Room
 from cotswold.server.messages import (
     Applied,
     Ordered,
@@ -20,7 +21,6 @@ from cotswold.server.messages import (
     UpdateRefused,
 )
 from cotswold.server.staleness import Policy, Staleness
-from cotswold.server.updating import Room
 
 
 def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatching import Dispatch, Dispatcher
 from cotswold.server.numbering import Part
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.server.updating import Updates
 from cotswold.server.visitor import State, Visitor
 from cotswold.simulate.lists import Lists, ListUpdates
 

@@ -41,12 +41,12 @@ from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatching import Dispatch, Dispatcher, State
 from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room
 
 PRELOADED = (
     *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),

@@ -38,11 +38,11 @@ from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatching import Dispatch, Dispatcher
 from cotswold.server.samples import Account
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room
 
 PRELOADED = ("torch", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""

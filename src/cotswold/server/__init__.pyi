@@ -7,6 +7,8 @@ from .asked import Counted as Counted
 from .asked import Event as Event
 from .asked import Request as Request
 from .asked import Trouble as Trouble
+from .asynchronous import Asynchronous as Asynchronous
+from .asynchronous import Room as Room
 from .coordinator import Coordinator as Coordinator
 from .dealing import Dealing as Dealing
 from .dealing import Permutation as Permutation
@@ -25,8 +27,6 @@ from .shard import Arithmetic as Arithmetic
 from .shard import Server as Server
 from .staleness import Staleness as Staleness
 from .tasks import Sums as Sums
-from .updating import Asynchronous as Asynchronous
-from .updating import Room as Room
 from .updating import Updates as Updates
 from .worker import Worker as Worker
 

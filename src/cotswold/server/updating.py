@@ -40,12 +40,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Generic
 
-from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Deltas, Rule
+from cotswold.optim.updates import Deltas
 from cotswold.server.admission import Admission, Factors, Pass, Product, RefusedError, UpdateArithmetic
+from cotswold.server.asynchronous import Asynchronous
 from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.messages import (
     COORDINATOR,
@@ -65,38 +65,7 @@ from cotswold.server.ranges import are_apart
 from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session, Sessions
 from cotswold.server.shard import Arithmetic, Server, Values
-from cotswold.server.staleness import Histogram, Staleness
-
-
-@dataclass(frozen=True)
-class Room:
-    """How many bytes of updates may wait; one that finds nothing waiting is taken, whatever its size."""
-
-    shard_bytes: int
-    """For one shard."""
-    all_bytes: int
-    """For all of a server."""
-
-
-@dataclass(frozen=True)
-class Asynchronous:
-    """What the shards of a run are told once."""
-
-    run: str
-    name: str
-    """The vector that updates change."""
-    rule: Rule
-    columns: Mapping[str, int]
-    """Of each tensor: numbers a row."""
-    item_bytes: int
-    room: Room
-    staleness: Staleness = field(default_factory=Staleness)
-    unit_norm: frozenset[str] = frozenset()
-    """Tensors whose filters have norm 1: rows of matrices."""
-    schedule: BySamples = field(default_factory=BySamples)
-    """How the rate of an update follows from its version's and from the place of its first sample."""
-    products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """What makes gradients of factors for tensors that are no matrices, in numbers."""
+from cotswold.server.staleness import Histogram
 
 
 @dataclass(eq=False)

@@ -19,9 +19,10 @@ from cotswold.bench.measure import interleaved, rounded
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.cluster.arithmetic import NumpyArithmetic
 from cotswold.optim.updates import Rule
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.messages import COORDINATOR, Applied, Order, Shard, Update, Write
 from cotswold.server.shard import Server
-from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.server.updating import Updates
 
 FLOAT_BYTES = 4
 COLUMNS = 64

@@ -32,8 +32,8 @@ from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from cotswold.server.asynchronous import Asynchronous
 from cotswold.server.messages import PullNewer, Shard, ToUpdates, Update
-from cotswold.server.updating import Asynchronous
 
 VERSION = 1
 FOLDER = "traffic"

@@ -24,11 +24,12 @@ from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.transport.frames import places
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
 from cotswold.server.ranks import is_of
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.server.updating import Updates
 
 _QUEUED = 64
 """With so many updates waiting they are applied, whatever else has come."""
