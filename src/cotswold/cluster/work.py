@@ -49,8 +49,8 @@ class Slot:
         return cls(name, rows, prod(shape) // max(rows, 1))
 
 
-class Work(Protocol):
-    """A sum over patterns, as a function of parameters that lie in one vector."""
+class OfParameters(Protocol):
+    """What is computed from patterns at parameters that lie in one vector."""
 
     @property
     def parameters(self) -> Tensor:
@@ -72,6 +72,10 @@ class Work(Protocol):
         """FLOPs of one pattern, as the papers count: of the value, and of the gradient (with the value)."""
         ...
 
+
+class Work(OfParameters, Protocol):
+    """A sum over patterns, as a function of the parameters."""
+
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """Sum over these patterns at the present parameters; adds their gradient to ``gradient`` ``(size,)``.
 
@@ -90,28 +94,9 @@ class Work(Protocol):
         ...
 
 
-class ReplicaWork(Protocol):
-    """The mean loss of a batch, as a function of parameters that lie in one vector."""
-
-    @property
-    def parameters(self) -> Tensor:
-        """As `Work.parameters`, or on a device: always the same vector."""
-        ...
-
-    @property
-    def layout(self) -> Sequence[Slot]:
-        """As `Work.layout`."""
-        ...
-
-    @property
-    def patterns(self) -> int:
-        """How many samples there are to learn from."""
-        ...
-
-    @property
-    def flops(self) -> tuple[int, int]:
-        """As `Work.flops`."""
-        ...
+class ReplicaWork(OfParameters, Protocol):
+    """The mean loss of a batch, as a function of the parameters, which may be on a device, and are always the
+    same vector."""
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``,
@@ -160,29 +145,10 @@ class Steps(Protocol):
 
 
 @runtime_checkable
-class RankedWork(Protocol):
+class RankedWork(OfParameters, Protocol):
     """The work of several ranks, each of which has some of the parameters, and pulls and pushes shards by
-    itself: what a replica asks the first of them. It is a `ReplicaWork` but for `compute`."""
-
-    @property
-    def parameters(self) -> Tensor:
-        """As `Work.parameters`: those with which it was made, whole."""
-        ...
-
-    @property
-    def layout(self) -> Sequence[Slot]:
-        """As `Work.layout`."""
-        ...
-
-    @property
-    def patterns(self) -> int:
-        """How many samples there are to learn from."""
-        ...
-
-    @property
-    def flops(self) -> tuple[int, int]:
-        """As `Work.flops`."""
-        ...
+    itself: what a replica asks the first of them, whose `parameters` are those with which it was made, whole.
+    It is a `ReplicaWork` but for `compute`."""
 
     @property
     def ranks(self) -> int:
