@@ -199,6 +199,21 @@ def test_all_that_waits_for_a_peer_that_is_slower_leaves(
             assert f"'number': {number}}}" in process.stdout.readline()
 
 
+def test_flushing_ends_once_all_is_handed_on_though_nothing_more_comes(make: Make) -> None:
+    one, other = make("one"), make("other")
+    other.connect("one", one.address)
+    until(lambda: "other" in one.peers, one)  # which has called back
+    assert one.send("other", {"waits": "for the answer"})
+    deadline = time.monotonic() + SECONDS
+    while (came := one._peers["other"].socket.poll(10)) != zmq.POLLIN and time.monotonic() < deadline:
+        other.receive(0.01)  # greets, and answers
+    assert came == zmq.POLLIN
+    started = time.monotonic()
+    assert one.flush(SECONDS)
+    assert time.monotonic() - started < SECONDS / 4
+    assert message(other).header == {"waits": "for the answer"}
+
+
 def test_a_killed_process_is_heard_of_at_once(child: tuple[Endpoint, subprocess.Popen[str]]) -> None:
     parent, process = child
     process.kill()

@@ -249,13 +249,14 @@ class Endpoint:
     def flush(self, timeout: float) -> bool:
         """Wait until all that was sent has been handed to the connections; whether it was, in time."""
         deadline = time.monotonic() + timeout
-        while any(each.has_unsent for each in self._peers.values()):
+        while True:
+            self._attend()  # which may hand on all there is: then nothing more comes to wait for
+            if not any(each.has_unsent for each in self._peers.values()):
+                return True
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._attend()
             self._wait(left)
-        return True
 
     def close(self, linger: float = 1.0) -> None:
         """Hang up on all, after at most so many seconds in which what was sent leaves."""
