@@ -12,7 +12,7 @@ from tests.training.runs import finish, resumed, started
 
 from cotswold import recipe as recipes
 from cotswold.data import VectorPreparation
-from cotswold.errors import RecipeError
+from cotswold.errors import RecipeError, SourceError
 from cotswold.run import read_events
 from cotswold.training import Resume, labelled_batches, open_job, trained_layers
 from cotswold.training.stores import class_count, open_store, preparation_of, with_store_shape
@@ -96,6 +96,18 @@ def test_a_recipe_of_a_store_takes_features_and_context_from_it(speech: Path, tm
     pictures = recipes.parse(text(f'store = "{made.path}"'), "it")
     with pytest.raises(RecipeError, match=r'type is "pictures", but .* holds frames; set data.type'):
         with_store_shape(pictures, made)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_who_needs_labels_is_not_told_to_do_without(name: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    recipe = recipes.parse(text(f'type = "vectors", source = "{tmp_path / name}", labels = "file"'), "it")
+    with pytest.raises(SourceError, match=r"labels beside it|carries no labels") as raised:
+        open_store(recipe, tmp_path / "stores")
+    assert "none" not in str(raised.value)
+    assert str(raised.value).endswith(("add the file", "call one of them y or labels"))
 
 
 def test_the_preparation_says_what_the_recipe_says(blobs: Path) -> None:

@@ -56,7 +56,7 @@ class ArraySource(Source):
             raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
         if labels == "file" and any(part.labels is None for part in parts):
             missing = next(part.name for part in parts if part.labels is None)
-            raise SourceError(f'{missing} carries no labels; use labels = "none" or add them')
+            raise SourceError(f'{missing} carries no labels; add them or use labels = "none"')
         self._parts, self._labelled, self._identity = parts, labels == "file", identity
         self._ends = list(accumulate(part.count for part in parts))
         self._loaded: dict[int, NDArray[Any]] = {}

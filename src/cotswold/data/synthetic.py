@@ -135,7 +135,7 @@ def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], 
     if name not in BUILTIN:
         raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
     if labels != "none":
-        raise SourceError(f'{name} carries no labels; use labels = "none"')
+        raise SourceError(f'{name} carries no labels; name a source that does, or use labels = "none"')
     crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
     kept = chosen([crop.name for crop in crops], include, exclude, name)
     return CropSource(name, [crops[index] for index in kept])

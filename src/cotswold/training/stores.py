@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from cotswold.data import (
     prepare,
 )
 from cotswold.data.splits import rule
-from cotswold.errors import RecipeError, StoreError
+from cotswold.errors import RecipeError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (
     Data,
@@ -40,6 +41,9 @@ from cotswold.run import RunDirectory, read_events
 
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
+
+_OR_NONE = re.compile(r',? or use labels = "none"$')
+"""How errors of sources end that a recipe without labels would not have."""
 
 Progress = Callable[[int, int], None]
 """Hears how many of how many samples are done."""
@@ -100,6 +104,16 @@ def source_of(data: Data) -> Source | VectorSource:
     return open_source(place, include=pictures.include, exclude=pictures.exclude, labels=pictures.labels)
 
 
+def _source_for(recipe: Recipe) -> Source | VectorSource:
+    """As `source_of`; an error does not advise to do without labels where the strategy needs them."""
+    try:
+        return source_of(recipe.data)
+    except SourceError as error:
+        if recipe.trains_stacks:
+            raise
+        raise SourceError(_OR_NONE.sub("", str(error))) from error
+
+
 def made_by(data: Data) -> AnyPreparation:
     """How the samples of a recipe are or were prepared; raises StoreError for a store that is not there."""
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
@@ -113,7 +127,7 @@ def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -
     data = recipe.data
     if data.store is not None:
         return Store(expand(data.store))
-    source = source_of(data)
+    source = _source_for(recipe)
     assert isinstance(data, PictureData | VectorData | FrameData), "it has a source"
     preparation = (
         _prepared_as(data, source)
