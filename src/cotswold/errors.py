@@ -9,6 +9,8 @@ traceback only with ``--debug``.
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -125,8 +127,24 @@ def place_of(error: BaseException, module: str) -> str:
     return ""
 
 
+def own_place_of(error: BaseException, package: str) -> str:
+    """The innermost line of a program's own that ``package`` called, where an exception came through: `in
+    FILE, line 3, function`; empty where there is none. What is installed, and Python's own library, is
+    nobody's own."""
+    installed = tuple(sysconfig.get_path(each) + os.sep for each in ("stdlib", "purelib", "platlib"))
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        code = frame.f_code
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+            return ""
+        if not code.co_filename.startswith((*installed, "<")):
+            return f"in {code.co_filename}, line {line}, {code.co_name}"
+    return ""
+
+
 def told(error: BaseException, module: str = "") -> str:
-    """An exception in words: its kind, its text, what was noted at it, and its place in the package that
-    ``module`` is of."""
+    """An exception in words: its kind, its text, what was noted at it, and its place: in a
+    program's own code that the package which ``module`` is of called, else in that package."""
     words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place_of(error, module)]))
+    package = module.partition(".")[0]
+    place = (package and own_place_of(error, package)) or place_of(error, module)
+    return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place]))

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from tests.training.small import draw_labelled
-from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import cotswold
 from cotswold.data import StoreDataset
-from cotswold.training.datasets import samples_of, split, training_batches
+from cotswold.errors import told
+from cotswold.training.datasets import Samples, samples_of, split, training_batches
+from cotswold.training.patterns import SamplePatterns
 from cotswold.training.strategy import Batches
 
 SAMPLES, BATCH = 23, 4
@@ -100,3 +102,21 @@ def test_validation_is_drawn_by_the_seed_and_shares_nothing_with_training() -> N
     train, held = drawn(3)
     assert not train & held and train | held == set(map(float, range(SAMPLES))) and len(held) == 7
     assert drawn(3) == [train, held] != drawn(4)
+
+
+class Broken(Dataset[Any]):
+    """A data set of a program's own that cannot be read."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        raise OSError(f"sample {index} cannot be read")
+
+
+def test_an_error_of_an_own_data_set_names_the_line_of_its_file() -> None:
+    with pytest.raises(OSError, match="sample 3") as raised:
+        SamplePatterns(Samples(Broken(), BATCH)).batch([3])
+    line = Broken.__getitem__.__code__.co_firstlineno + 1
+    said = told(raised.value, "cotswold.training.downpour")
+    assert said == f"OSError: sample 3 cannot be read, in {__file__}, line {line}, __getitem__"
