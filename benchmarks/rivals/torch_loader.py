@@ -1,0 +1,49 @@
+"""A rival: torch's DataLoader, whose workers transform whole batches.
+
+Knows: torch.utils.data. Does not know: Cotswold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from feeding import Feeding, measured, pictures, transformed
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+
+class Pictures(Dataset[torch.Tensor]):
+    """Batches by the numbers of their pictures, each time another variant."""
+
+    def __init__(self, feeding: Feeding) -> None:
+        self._feeding = feeding
+        self._pictures = pictures(feeding)
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, numbers: list[int]) -> torch.Tensor:
+        draws = torch.rand(len(numbers), 4).numpy()
+        return torch.from_numpy(transformed(self._pictures[np.sort(numbers)], draws))
+
+
+def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
+    """Epoch after epoch."""
+    data = Pictures(feeding)
+    loader = DataLoader(
+        data,
+        batch_size=None,
+        sampler=BatchSampler(RandomSampler(data), feeding.batch, drop_last=True),
+        num_workers=feeding.workers,
+        persistent_workers=feeding.workers > 0,
+        prefetch_factor=4 if feeding.workers else None,
+    )
+    while True:
+        yield from loader
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    asked = Feeding.asked()
+    measured(asked, batches(asked))
