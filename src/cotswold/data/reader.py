@@ -5,28 +5,22 @@ Knows: a store, an order, a thread. Does not know: what the batches are for.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 import time
 from collections.abc import Iterator
-from itertools import tee
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from cotswold.data.buffer import Buffer, Epoch
+from cotswold.data.buffer import Epoch
+from cotswold.data.feed import Feed, StoreFeed
+from cotswold.data.making import Batch, Maker, Varying
 from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_samples
 from cotswold.data.store import Store
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-"""Samples, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
-(image,), or regression targets, float32 (image, target)."""
 
 _AHEAD = 8
 """Batches that wait at most."""
@@ -41,8 +35,11 @@ class Reader:
     epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the samples nor
     the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole samples as they are
     stored; by default what mixes as `cotswold.data.order` tells, 512 MiB at most. Beside it a shard and a few
-    batches are held. Reading in the background never changes what is handed out: `state_dict` counts what
-    was handed out, and a reader that loads it goes on with the same bits, in the order that the state names.
+    batches are held. ``varying``: what makes variants of samples, another one in each epoch; ``feed``: who
+    makes batches of this order instead of this process.
+
+    Reading in the background never changes what is handed out: `state_dict` counts what was handed out, and a
+    reader that loads it goes on with the same bits, in the order that the state names.
     """
 
     def __init__(
@@ -56,18 +53,20 @@ class Reader:
         keep_last: bool = False,
         box: Box | None = None,
         buffer_bytes: int | None = None,
+        varying: Varying | None = None,
+        feed: Feed | None = None,
     ) -> None:
         if batch < 1:
             raise UserError(f"a batch of {batch} samples is none; give 1 or more")
-        self._store, self._split, self._batch, self._box = store, split, batch, box
-        self._labels = store.labels(split)
-        samples = len(self._labels)
+        self._store, self._split, self._batch = store, split, batch
+        samples = store.splits[split]
         self._keep_last = keep_last or samples < batch
         self._rows = Split(samples, store.shard(split), seed, shuffle)
         if buffer_bytes is None:
             buffer_bytes = shuffle_bytes(store, split)
         buffer = max(1, buffer_bytes // stored_bytes(store))
         self._order: Buffered | Grouped = Buffered(self._rows, buffer)
+        self._feed = feed or StoreFeed(Maker(store, split, box, varying, seed), self._rows, batch)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
         self.position = 0
@@ -94,7 +93,7 @@ class Reader:
     def next(self) -> Batch:
         """The next batch, whatever epoch it belongs to. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
-            self._ahead = _Ahead(self._batches(self.epoch, self.position))
+            self._ahead = _Ahead(self._feed.batches(self._order, self._epochs(self.epoch, self.position)))
         begun = time.perf_counter()
         try:
             batch = self._ahead.get()
@@ -163,27 +162,6 @@ class Reader:
             rows = self._order.rows(epoch)[position * self._batch : last]
             yield Epoch(epoch, rows, self._batch)
             epoch, position = epoch + 1, 0
-
-    def _batches(self, epoch: int, position: int) -> Iterator[Batch]:
-        """Batches without end, from a position of an epoch."""
-        handed, read = tee(self._epochs(epoch, position))
-        buffer = Buffer(self._order, self._rows.shard, self._batch, read, self._read)
-        for each in handed:
-            for rows in each.batches():
-                yield self._made(buffer.take(each.number, rows), self._labels[rows])
-
-    def _read(self, shard: int) -> NDArray[Any]:
-        """The samples of a shard as they are stored."""
-        rows = self._rows.rows_of(shard)
-        return self._store.read_stored(self._split, int(rows[0]), int(rows[-1]) + 1, self._box)
-
-    def _made(self, stored: NDArray[Any], labels: NDArray[Any]) -> Batch:
-        """Images last, float32."""
-        images = len(stored)
-        last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
-        values = self._store.transform.restored(last).reshape(*stored.shape[1:], images)
-        plane = np.ascontiguousarray(values.transpose(1, 2, 0, 3))
-        return torch.from_numpy(plane).permute(3, 2, 0, 1), torch.from_numpy(labels)
 
 
 def shuffle_bytes(store: Store, split: str) -> int:

@@ -1,0 +1,43 @@
+"""Where the batches of a reader are made.
+
+Knows: batches that are wanted, in order. Does not know: epochs without end, threads, processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import tee
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from cotswold.data.buffer import Buffer, Epoch
+from cotswold.data.making import Batch, Maker, Wanted
+from cotswold.data.order import Order, Split
+
+
+class Feed(Protocol):
+    """Makes what is wanted, and may do so ahead."""
+
+    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Iterator[Batch]:
+        """The batches of epoch after epoch, in their order; the iterator may be closed at any time."""
+
+
+class StoreFeed:
+    """Makes batches in the thread that asks for them, of shards that pass through a buffer."""
+
+    def __init__(self, maker: Maker, split: Split, batch: int) -> None:
+        """``batch``: samples of one, at most."""
+        self._maker, self._split, self._batch = maker, split, batch
+
+    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Iterator[Batch]:
+        """As `Feed.batches`. Raises StoreError for a damaged chunk."""
+        handed, read = tee(epochs)
+        buffer = Buffer(order, self._split.shard, self._batch, read, self._read)
+        for epoch in handed:
+            for rows in epoch.batches():
+                yield self._maker.batch(Wanted(epoch.number, rows), buffer.take(epoch.number, rows))
+
+    def _read(self, shard: int) -> NDArray[Any]:
+        rows = self._split.rows_of(shard)
+        return self._maker.read(int(rows[0]), int(rows[-1]) + 1)

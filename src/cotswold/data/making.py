@@ -1,0 +1,106 @@
+"""Batches made of samples as a store keeps them: restored, varied, cut, images last.
+
+Knows: a store's transform, which variant an epoch sees of a sample. Does not know: the order of samples, who
+asks for them, how pictures are varied.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cotswold.data.order import Rows
+from cotswold.data.store import Store
+from cotswold.data.whitening import Float32
+from cotswold.geometry import Box
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Samples, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
+(image,), or regression targets, float32 (image, target)."""
+Keys = NDArray[np.uint64]
+
+
+class Varying(Protocol):
+    """What makes variants of samples."""
+
+    def __call__(self, values: Float32, keys: Keys) -> Float32:
+        """A variant of each of some samples (image, channel, y, x), by its values and its key alone."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A batch that somebody wants: samples of an epoch by their rows in the split, in this order."""
+
+    epoch: int
+    rows: Rows
+
+
+def keys(seed: int, epoch: int, rows: Rows) -> Keys:
+    """What tells the variants of samples apart: another number for each seed, epoch and row.
+
+    Three rounds of the finaliser of SplitMix64 (Steele, Lea, Flood 2014), one for each of the three.
+    """
+    found = np.full(len(rows), seed & (1 << 64) - 1, np.uint64)
+    with np.errstate(over="ignore"):
+        for each in (np.uint64(epoch), rows.astype(np.uint64)):
+            found = _mixed(found + np.uint64(0x9E3779B97F4A7C15) * (each + np.uint64(1)))
+    return found
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes batches of one split of a store.
+
+    ``box``: a window (y, x) of the plane; a sample is varied whole and then cut, so that all windows see the
+    same variant. ``varying``: what makes variants, of ``seed``; None for samples as they are.
+    """
+
+    store: Store
+    split: str
+    box: Box | None = None
+    varying: Varying | None = None
+    seed: int = 0
+    labels: NDArray[Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", self.store.labels(self.split))
+
+    @property
+    def read_box(self) -> Box | None:
+        """The window that must be read."""
+        return self.box if self.varying is None else None
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows as they are stored, what of them is needed: (image, channel, y, x)."""
+        return self.store.read_stored(self.split, start, stop, self.read_box)
+
+    def batch(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
+        """The batch, of its rows as `read` gives them."""
+        return torch.from_numpy(self._last(wanted, stored)).permute(3, 2, 0, 1), torch.from_numpy(
+            self.labels[wanted.rows]
+        )
+
+    def _last(self, wanted: Wanted, stored: NDArray[Any]) -> Float32:
+        """Float32 (y, x, channel, image)."""
+        restored = self.store.transform.restored
+        if self.varying is not None:
+            values = self.varying(restored(stored), keys(self.seed, wanted.epoch, wanted.rows))
+            if self.box is not None:
+                values = values[:, :, *self.box.slices]
+            return np.ascontiguousarray(values.transpose(2, 3, 1, 0))
+        images = len(stored)
+        last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
+        values = restored(last).reshape(*stored.shape[1:], images)
+        return np.ascontiguousarray(values.transpose(1, 2, 0, 3))
+
+
+def _mixed(state: Keys) -> Keys:
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Keys = state ^ (state >> np.uint64(31))
+    return mixed
