@@ -21,7 +21,7 @@ from cotswold.bench.measure import Document
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from measures.accuracy.cases import CASES, TUNING_SEED, Case, Trained
+from measures.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
 from measures.accuracy.page import drawing, page
 from measures.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
 from measures.cells import Cells, Plan
@@ -49,10 +49,11 @@ def adam_accuracy(
 
     Replicas are simulated event by event, with real gradients at the parameters that each had pulled, so that
     staleness is that of so many machines (as benchmarks/staleness.py does). Every choice is made on
-    validation samples: where a case has several numbers of replicas, four pairs of rule and rate are tried
-    for each, in short runs of a seed that is not used again. Then come the seeds, one of every case before
-    the next. Test samples are judged once, with the last parameters of a run. A cell is one run, and is kept
-    when it is finished; the same command goes on, whenever that is.
+    validation samples: one replica has the rule and rate of the recipe, which were chosen so when it was
+    written; for every other number four pairs of rule and rate are tried, in short runs of a seed that is not
+    used again. Every case has its first seed before any has its second. Test samples are judged once, with
+    the last parameters of a run. A cell is one run, and is kept when it is finished; the same command goes
+    on, whenever that is.
 
     Examples:
 
@@ -141,23 +142,20 @@ def _run(
         replace_file(out / f"{NAME}.svg", drawing(found, cases).encode())
         return found
 
+    most = max(len(each.replicas) for each in cases)
+
     def plan() -> Plan:
-        for each in cases:
-            own = trained[each.name]
-            if len(each.replicas) > 1:
-                for number, candidate in product(each.replicas, own.candidates):
+        numbers = [(each, place) for place in range(most) for each in cases if place < len(each.replicas)]
+        for seed, (each, place) in product(range(seeds), numbers):
+            own, number = trained[each.name], each.replicas[place]
+            best = own.own
+            if number != SYNCHRONOUS:
+                for candidate in own.candidates:
                     tune = partial(own.cell, number, candidate, TUNING_SEED, tuning_epochs, False)
                     yield tuning_key(each.name, number, candidate), tune
-        for seed in range(seeds):
-            for each in cases:
-                own = trained[each.name]
-                for number in each.replicas:
-                    best = own.own
-                    if len(each.replicas) > 1:
-                        best = tuned(cells.found, each.name, number, own.candidates)
-                    measure = partial(own.cell, number, best, seed, own.epochs, True)
-                    yield final_key(each.name, number, seed), measure
-                    shown()
+                best = tuned(cells.found, each.name, number, own.candidates)
+            yield final_key(each.name, number, seed), partial(own.cell, number, best, seed, own.epochs, True)
+            shown()
 
     cells.run(plan())
     return shown()
