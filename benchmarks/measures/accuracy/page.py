@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import matplotlib as mpl
@@ -171,8 +171,8 @@ def _curves(found: Told, cases: Sequence[Case]) -> Iterator[PageSection]:
 
 
 _CURVE = (
-    "Against samples learnt by all replicas together. Thick lines are means over seeds, thin dashed ones a "
-    "standard deviation above and below. Of validation samples, without dropout."
+    "Against samples learnt by all replicas together. Solid lines are means over seeds, dashed ones the "
+    "least and greatest. Of validation samples, without dropout."
 )
 
 
@@ -188,10 +188,8 @@ def _lines(found: Told, case: Case, what: str) -> list[Line]:
         name = "one replica" if replicas == SYNCHRONOUS else f"{replicas} replicas"
         lines.append(Line(name, x, middle, colour))
         if len(of) > 1:
-            spread = [stdev(each) for each in values]
-            for sign in (-1, 1):
-                y = [max(1e-6, a + sign * b) for a, b in zip(middle, spread, strict=True)]
-                lines.append(Line("_spread", x, y, colour, dashed=True))
+            for outermost in (min, max):
+                lines.append(Line("_spread", x, [outermost(each) for each in values], colour, dashed=True))
     return lines
 
 
