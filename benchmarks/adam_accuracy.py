@@ -50,7 +50,7 @@ def adam_accuracy(
     Replicas are simulated event by event, with real gradients at the parameters that each had pulled, so that
     staleness is that of so many machines (as benchmarks/staleness.py does). Every choice is made on
     validation samples: one replica has the rule and rate of the recipe, which were chosen so when it was
-    written; for every other number four pairs of rule and rate are tried, in short runs of a seed that is not
+    written; for every other number five pairs of rule and rate are tried, in short runs of a seed that is not
     used again. Every case has its first seed before any has its second. Test samples are judged once, with
     the last parameters of a run. A cell is one run, and is kept when it is finished; the same command goes
     on, whenever that is.

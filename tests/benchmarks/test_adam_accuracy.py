@@ -55,7 +55,7 @@ def test_rates_are_tuned_without_test_samples_and_seeds_are_compared(
     assert "several replicas beside one" in capsys.readouterr().out
     cells = found(tmp_path)["cells"]
     tuning = {key: cell for key, cell in cells.items() if key.startswith("tune; ")}
-    assert len(tuning) == 4 and not any("test" in cell for cell in tuning.values())
+    assert len(tuning) == 5 and not any("test" in cell for cell in tuning.values())
     assert {cell["seed"] for cell in tuning.values()} == {TUNING_SEED}
     assert [key for key in cells if key not in tuning] == [
         f"small; {replicas}; {seed}" for seed in (0, 1) for replicas in (1, 4)

@@ -98,13 +98,18 @@ class Trained:
 
     @property
     def candidates(self) -> Sequence[Candidate]:
-        """The recipe's own rate and a quarter of it; and without momentum, where a gradient counts once and
-        not 1 / (1 - momentum) times, rates that come to as much."""
-        training = self.training
-        rates = (training.learning_rate, training.learning_rate / 4)
-        plain = [Candidate("sgd", round(rate / (1 - training.momentum), 6)) for rate in rates]
-        kept = [Candidate("momentum", rate) for rate in rates]
-        return [*kept, *plain] if training.momentum else plain
+        """What is tried for several replicas: parts of the recipe's rate, with its momentum, and without.
+
+        A stale gradient counts like momentum, so that rates are lower and plain steps come into question; of
+        these a gradient counts once, and not 1 / (1 - momentum) times, so their rates are so many times
+        higher.
+        """
+        rate, momentum = self.training.learning_rate, self.training.momentum
+        plain = [Candidate("sgd", round(part * rate / (1 - momentum), 9)) for part in (1 / 2, 1 / 8, 1 / 32)]
+        return [
+            *(Candidate("momentum", round(part * rate, 9)) for part in (1 / 4, 1 / 16) if momentum),
+            *plain,
+        ]
 
     def cell(self, replicas: int, candidate: Candidate, seed: int, epochs: int, is_final: bool) -> Document:
         """Learn for so many epochs; test samples are judged at the end, and only where this ``is_final``."""

@@ -143,7 +143,7 @@ _CLAIM = (
     "The paper has 99.39 % by its best synchronous training of the network on MNIST and 99.63 % by the "
     "asynchronous one, 0.24 points more, and says that asynchrony gives noise that helps to generalise. "
     "Here runs of the same seed (first parameters, order of samples) are compared; the interval is "
-    "Student's, over seeds. One replica has the rule and rate of the recipe; every other number had four "
+    "Student's, over seeds. One replica has the rule and rate of the recipe; every other number had five "
     "pairs of them to choose from, on validation samples."
 )
 
