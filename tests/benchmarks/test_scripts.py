@@ -22,6 +22,7 @@ from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = (
+    "adam_accuracy",
     "adam_figures",
     "adam_mnist",
     "ddp",

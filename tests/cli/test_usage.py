@@ -35,7 +35,7 @@ from cotswold.cli import main as main_module
             "recipe show needs RECIPE, alone or as --recipe VALUE. See cotswold recipe show --help.",
         ),
         (["info", "demo", "one", "more"], "info has no use for 'one more'; take it out."),
-        (["info", ""], "the recipe's name is empty; give a file, or one of adam-mnist, "),
+        (["info", ""], "the recipe's name is empty; give a file, or one of adam-cifar10, "),
         (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
         (["simulate", "--list", "demo"], "leave out the other words"),
     ],

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import UserError
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
-SGD, EACH_STEP = Sgd(), Pace(6)
+SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), BySamples()
 
 
 class Regression:
@@ -51,12 +52,18 @@ class Regression:
 
 
 def simulated(
-    machines: Machines, rule: Rule = SGD, pace: Pace = EACH_STEP, rate: float = 0.1, **more: int
+    machines: Machines,
+    rule: Rule = SGD,
+    pace: Pace = EACH_STEP,
+    rate: float = 0.1,
+    samples: int = 1200,
+    warm_samples: int = 0,
+    schedule: BySamples = CONSTANT,
 ) -> tuple[SimulatedReplicas, list[tuple[float, int, float]], Moment]:
     work = Regression()
     found: list[tuple[float, int, float]] = []
     simulation = SimulatedReplicas(
-        work, machines, Learning(pace, rate, rule=rule, **{"samples": 1200, **more})
+        work, machines, Learning(pace, rate, samples, rule, warm_samples, schedule=schedule)
     )
 
     def watch(moment: Moment) -> None:
@@ -76,6 +83,22 @@ def test_one_replica_without_overlap_is_sgd_to_the_bit() -> None:
     assert simulation.staleness.largest == 0
     assert [samples for _, samples, _ in found] == [0, 300, 600, 900, 1200]
     assert found[-1][2] < 1e-3 * found[0][2]
+
+
+def test_the_rate_of_a_push_is_that_of_the_place_of_its_first_sample() -> None:
+    falling = BySamples("linear", 0.0, PATTERNS, 12, epochs=20)
+    pace = Pace(6, n_fetch=2, n_push=2, overlap=False)
+    learning = Learning(pace, 0.1, 1200, schedule=falling)
+    told: list[float | None] = []
+    last = SimulatedReplicas(Regression(), Machines(1), learning).run(lambda now: told.append(now.loss), 600)
+    work, losses = Regression(), []
+    for step in range(100):
+        gradient = torch.zeros(SIZE)
+        for start in (12 * step, 12 * step + 6):
+            losses.append(work.compute(samples_at(0, PATTERNS, start, start + 6), gradient).value)
+        work.parameters = torch.addcmul(work.parameters, torch.tensor(-0.1 * (1 - step / 100)), gradient)
+    torch.testing.assert_close(last.parameters, work.parameters, rtol=1e-6, atol=0)
+    assert told == [None, pytest.approx(sum(losses[:100]) / 600), pytest.approx(sum(losses[100:]) / 600)]
 
 
 def test_pushes_and_pulls_are_as_often_as_is_said() -> None:

@@ -5,6 +5,7 @@ Knows: recipes, judging, simulated replicas. Does not know: the command, rates, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -22,6 +23,8 @@ from measures.hogwild import accuracy
 RULES: dict[str, Rule] = {"sgd": Sgd(), "momentum": Momentum(0.9), "adagrad": Adagrad()}
 JUDGED = 5
 """Times on the way, and at the end."""
+Watch = Callable[[Document], object]
+"""Hears each entry of the way."""
 
 
 class Simulating:
@@ -37,27 +40,41 @@ class Simulating:
         text = self._arguments["recipe"].replace(
             f"seed = {self._recipe.training.seed}\n", f"seed = {seed}\n", 1
         )
-        return in_replica(**{**self._arguments, "recipe": text})
+        work = in_replica(**{**self._arguments, "recipe": text})
+        torch.manual_seed(seed)  # dropout, which in a replica draws anew
+        return work
 
-    def cell(self, machines: Machines, learning: Learning) -> Document:
-        """Accuracy on validation and test samples, the way there, and staleness."""
+    def cell(
+        self,
+        machines: Machines,
+        learning: Learning,
+        *,
+        judged: int = JUDGED,
+        is_tested: bool = True,
+        watch: Watch = lambda entry: None,
+    ) -> Document:
+        """Accuracy on validation samples and, where it ``is_tested``, on test samples; the way there, with so
+        many entries; staleness. ``loss`` is of validation samples, ``learnt`` of the samples that were learnt
+        since the entry before."""
         work = self.work(learning.seed)
         simulation = SimulatedReplicas(work, machines, learning)
         way: list[Document] = []
 
-        def watch(moment: Moment) -> None:
+        def look(moment: Moment) -> None:
             means = self._judge.means(moment.parameters)
             assert means is not None, "a set with validation samples"
             way.append(
                 {
                     "samples": moment.samples,
                     "simulated_seconds": rounded(moment.seconds),
-                    "loss": rounded(means["loss"]) if means["loss"] < 1e30 else None,
+                    "loss": _finite(means["loss"]),
+                    "learnt": _finite(moment.loss),
                     "accuracy": rounded(means["accuracy"]),
                 }
             )
+            watch(way[-1])
 
-        last = simulation.run(watch, max(1, learning.samples // JUDGED))
+        last = simulation.run(look, max(1, learning.samples // judged))
         work.parameters.copy_(last.parameters)
         found: Document = {
             "replicas": machines.replicas,
@@ -69,6 +86,11 @@ class Simulating:
             "staleness_most": simulation.staleness.largest,
             "way": way,
         }
-        if self._store.splits.get("test"):
+        if is_tested and self._store.splits.get("test"):
             found["test"] = rounded(accuracy(work.network, StorePatterns(self._store, "test")))
         return found
+
+
+def _finite(loss: float | None) -> float | None:
+    """None where there is none, or it has run away."""
+    return rounded(loss) if loss is not None and abs(loss) < 1e30 else None

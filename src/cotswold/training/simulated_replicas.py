@@ -24,6 +24,7 @@ from torch import Tensor
 from cotswold.cluster.arithmetic import NumpyArithmetic
 from cotswold.cluster.work import ReplicaWork
 from cotswold.errors import UserError
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.admission import Pass
 from cotswold.server.dealing import samples_at
@@ -69,6 +70,7 @@ class Learning:
     pace: Pace
     """Batch, n_fetch and n_push."""
     rate: float
+    """The greatest one."""
     samples: int
     """That are applied before the simulation ends."""
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
@@ -76,6 +78,8 @@ class Learning:
     """One replica learns by itself first."""
     seed: int = 0
     """Deals samples."""
+    schedule: BySamples = BySamples()  # noqa: RUF009  # it is frozen
+    """The rate of a push, by the place of its first sample, as servers have it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Moment:
     """Of all replicas: the steps that were begun."""
     parameters: Tensor
     """``(size,)``, live."""
+    loss: float | None = None
+    """Mean over the samples that were computed since the moment before, as they were learnt; None of none."""
 
 
 class SimulatedReplicas:
@@ -111,6 +117,8 @@ class SimulatedReplicas:
         self._copy: tuple[int, Vector] | None = None
         """Of the weights at a version, which those who pull it share."""
         self._version = self._samples = self._handed = 0
+        self._losses, self._computed = 0.0, 0
+        """Of samples since the last moment: the sum, and how many."""
         self._server_free = self._busy = 0.0
         self._replicas = [_Replica(self, number) for number in range(machines.replicas)]
 
@@ -138,7 +146,9 @@ class SimulatedReplicas:
         return self._now()
 
     def _now(self) -> Moment:
-        return Moment(self._loop.now, self._samples, self._busy, torch.from_numpy(self._weights))
+        loss = self._losses / self._computed if self._computed else None
+        self._losses, self._computed = 0.0, 0
+        return Moment(self._loop.now, self._samples, self._busy, torch.from_numpy(self._weights), loss)
 
     # --- the server ---
 
@@ -148,14 +158,15 @@ class SimulatedReplicas:
             self._copy = (self._version, self._weights.copy())
         return self._copy
 
-    def _applied(self, version: int, samples: int, gradient: Vector) -> None:
+    def _applied(self, push: _Push) -> None:
         learning = self._learning
+        rate = learning.schedule.rate(learning.rate, push.place)
         self._arithmetic.apply(
-            learning.rule, [Pass(self._weights, self._kept, [(learning.rate, gradient)], columns=1)]
+            learning.rule, [Pass(self._weights, self._kept, [(rate, push.gradient)], columns=1)]
         )
-        self.staleness.add(self._version - version)
+        self.staleness.add(self._version - push.version)
         self._version += 1
-        self._samples += samples
+        self._samples += push.samples
 
     # --- messages and steps, for replicas ---
 
@@ -168,7 +179,7 @@ class SimulatedReplicas:
 
         self._loop.after(travel, arrive)
 
-    def _push(self, version: int, samples: int, gradient: Vector, done: Callable[[], None]) -> None:
+    def _push(self, push: _Push, done: Callable[[], None]) -> None:
         machines, loop = self._machines, self._loop
 
         def arrive() -> None:
@@ -179,7 +190,7 @@ class SimulatedReplicas:
                 apply()
 
         def apply() -> None:
-            self._applied(version, samples, gradient)
+            self._applied(push)
             loop.after(machines.travel_seconds, done)
 
         loop.after(machines.travel_seconds, arrive)
@@ -200,7 +211,21 @@ class SimulatedReplicas:
     def _compute(self, places: tuple[int, int], weights: Vector, gradient: Vector) -> int:
         self._work.parameters.copy_(torch.from_numpy(weights))
         samples = samples_at(self._learning.seed, self._work.patterns, *places)
-        return self._work.compute(samples, torch.from_numpy(gradient)).samples
+        found = self._work.compute(samples, torch.from_numpy(gradient))
+        self._losses, self._computed = self._losses + found.value, self._computed + found.samples
+        return found.samples
+
+
+@dataclass
+class _Push:
+    """Steps that are added up."""
+
+    version: int
+    """Of the weights of the first step."""
+    place: int
+    """Of the first sample."""
+    gradient: Vector
+    samples: int = 0
 
 
 class _Replica:
@@ -210,9 +235,9 @@ class _Replica:
         self._simulation, self._number = simulation, number
         self._pace = simulation._learning.pace
         self._has: tuple[int, Vector] | None = None
-        self._sum: Vector | None = None
-        self._opened = self._samples = self._steps = self._since_pull = 0
-        self._closed: tuple[int, int, Vector] | None = None
+        self._sum: _Push | None = None
+        self._steps = self._since_pull = 0
+        self._closed: _Push | None = None
         """A push that waits for the one before it; no step is taken meanwhile."""
         self._is_pulling = self._is_pushing = self._is_stepping = False
 
@@ -242,20 +267,20 @@ class _Replica:
     def _step(self) -> None:
         assert self._has is not None, "it has pulled"
         version, weights = self._has
-        if self._sum is None:
-            self._sum, self._opened, self._samples = np.zeros_like(weights), version, 0
         self._is_stepping = True
         places = self._simulation._batch()
+        if self._sum is None:
+            self._sum = _Push(version, places[0], np.zeros_like(weights))
         seconds = self._simulation._seconds(self._number)
         self._simulation._loop.after(seconds, lambda: self._stepped(places, weights))
 
     def _stepped(self, places: tuple[int, int], weights: Vector) -> None:
         assert self._sum is not None, "a step is accumulated"
         self._is_stepping = False
-        self._samples += self._simulation._compute(places, weights, self._sum)
+        self._sum.samples += self._simulation._compute(places, weights, self._sum.gradient)
         self._steps, self._since_pull = self._steps + 1, self._since_pull + 1
         if self._steps % self._pace.n_push == 0:
-            self._closed, self._sum = (self._opened, self._samples, self._sum), None
+            self._closed, self._sum = self._sum, None
             self._push()
         self._go_on()
 
@@ -263,7 +288,7 @@ class _Replica:
         if self._closed is None or self._is_pushing:
             return
         closed, self._closed, self._is_pushing = self._closed, None, True
-        self._simulation._push(*closed, self._pushed)
+        self._simulation._push(closed, self._pushed)
 
     def _pushed(self) -> None:
         self._is_pushing = False

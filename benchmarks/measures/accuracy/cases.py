@@ -1,0 +1,169 @@
+"""Cases of the experiments on accuracy, and what simulated replicas do in a cell of them.
+
+Knows: recipes, which rates are tried, epochs, simulated replicas. Does not know: the command, which cell
+comes when, how cells are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from cotswold.analysis.words import duration
+from cotswold.api.progress import say
+from cotswold.bench.measure import Document, rounded
+from cotswold.errors import UserError
+from cotswold.optim.schedule import BySamples
+from cotswold.optim.updates import Momentum, Rule, Sgd
+from cotswold.recipe import Recipe, dump, parse
+from cotswold.recipe.schema import SupervisedTraining
+from cotswold.server.replica import Pace
+from cotswold.training import open_store
+from cotswold.training.simulated_replicas import Learning, Machines
+from measures.cells import number
+from measures.downpour.simulating import Simulating
+
+TUNING_SEED = 1_000
+SYNCHRONOUS = 1
+"""One replica without overlap, which is ordinary SGD."""
+JUDGED = 20
+"""Times on the way, and at the end."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe, and what its accuracy stands beside."""
+
+    name: str
+    recipe: str
+    replicas: tuple[int, ...]
+    """By default."""
+    bar: float | None = None
+    """Least accuracy that is wanted."""
+    paper: tuple[tuple[str, float], ...] = ()
+    """What the paper states, of which training."""
+
+
+CASES = (
+    Case("mnist", "adam-mnist", (1, 4, 16), 0.9939, (("synchronous", 0.9939), ("asynchronous", 0.9963))),
+    Case("cifar10", "adam-cifar10", (1,), 0.75),
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule of the servers with its rate."""
+
+    rule: str
+    rate: float
+
+    @property
+    def name(self) -> str:
+        """As cells name it."""
+        return f"{self.rule} {self.rate:g}"
+
+
+class Trained:
+    """A case on its store; a cell is a run of simulated replicas with real gradients."""
+
+    def __init__(self, case: Case, recipe: Recipe, stores: Path, rows: Path, epochs: int | None) -> None:
+        """Raises UserError for a recipe that is not trained with labels by steps of mini-batches."""
+        if not isinstance(recipe.training, SupervisedTraining):
+            raise UserError(
+                f"{recipe.name} has strategy {recipe.training.strategy!r}; name a recipe with strategy "
+                '"supervised"'
+            )
+        self.case, self.training = case, recipe.training
+        self.epochs = epochs or max(1, round(recipe.training.epochs))
+        self._recipe = _for_replicas(recipe)
+        self._stores, self._rows = stores, rows
+        self._simulating: Simulating | None = None
+        self._samples = 0
+
+    @property
+    def digest(self) -> str:
+        """Of what must be the same for cells to be comparable: the recipe but for paths, and the epochs."""
+        told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": {"source", "store"}})
+        return sha256(json.dumps([told, self.epochs], sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def own(self) -> Candidate:
+        """What the recipe says."""
+        training = self.training
+        return Candidate("momentum" if training.momentum else "sgd", training.learning_rate)
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """What is tried for several replicas: parts of the recipe's rate, with its momentum, and without.
+
+        A stale gradient counts like momentum, so that rates are lower and plain steps come into question; of
+        these a gradient counts once, and not 1 / (1 - momentum) times, so their rates are so many times
+        higher.
+        """
+        rate, momentum = self.training.learning_rate, self.training.momentum
+        plain = [Candidate("sgd", round(part * rate / (1 - momentum), 9)) for part in (1 / 2, 1 / 8, 1 / 32)]
+        return [
+            *(Candidate("momentum", round(part * rate, 9)) for part in (1 / 4, 1 / 16) if momentum),
+            *plain,
+        ]
+
+    def cell(self, replicas: int, candidate: Candidate, seed: int, epochs: int, is_final: bool) -> Document:
+        """Learn for so many epochs; test samples are judged at the end, and only where this ``is_final``."""
+        simulating, training = self._ready(), self.training
+        batch = training.batch_size
+        learning = Learning(
+            pace=Pace(batch, overlap=replicas != SYNCHRONOUS),
+            rate=candidate.rate,
+            samples=epochs * self._samples,
+            rule=self._rule(candidate),
+            seed=seed,
+            schedule=BySamples(training.schedule, training.warmup, self._samples, batch, epochs),
+        )
+        machines = Machines(replicas, seed=seed)
+        began = time.monotonic()
+
+        def tell(entry: Document) -> None:
+            done, seconds = number(entry, "samples") / learning.samples, time.monotonic() - began
+            if done:
+                say(
+                    f"  {min(done, 1):.0%}, validation {number(entry, 'accuracy'):.2%}, "
+                    f"{duration(max(0.0, seconds / done - seconds))} left"
+                )
+
+        found = simulating.cell(machines, learning, judged=JUDGED, is_tested=is_final, watch=tell)
+        return {
+            **found,
+            "recipe": self.digest,
+            "epochs": epochs,
+            "seconds": rounded(time.monotonic() - began),
+        }
+
+    def _rule(self, candidate: Candidate) -> Rule:
+        return Momentum(self.training.momentum) if candidate.rule == "momentum" else Sgd()
+
+    def _ready(self) -> Simulating:
+        """Raises UserError for a set without validation or test samples."""
+        if self._simulating is None:
+            store = open_store(self._recipe, self._stores)
+            for split in ("validation", "test"):
+                if not store.splits.get(split):
+                    raise UserError(
+                        f"{self._recipe.name} has no {split} samples; give it some by data.splits, or "
+                        f"data.{split}=0.1"
+                    )
+            self._samples = store.splits["train"]
+            self._simulating = Simulating(self._recipe, store, self._rows / self.case.name)
+        return self._simulating
+
+
+def _for_replicas(recipe: Recipe) -> Recipe:
+    """The recipe with the strategy of replicas."""
+    training = recipe.training
+    assert isinstance(training, SupervisedTraining), "it was checked"
+    rule = ["rule=momentum"] if training.momentum else ["rule=sgd", "momentum="]
+    words = ["strategy=downpour", f"epochs={max(1, round(training.epochs))}", *rule]
+    return parse(dump(recipe), overrides=[f"training.{word}" for word in words])

@@ -1,0 +1,139 @@
+"""benchmarks/adam_accuracy.py: what is tuned, what counts, what is compared, and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.small import draw_labelled, supervised
+
+from adam_accuracy import adam_accuracy
+from measures.accuracy.cases import CASES, TUNING_SEED
+from measures.accuracy.summary import paired, summary
+from measures.command import main
+
+LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
+
+
+def status(*words: object) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(adam_accuracy, [str(word) for word in words])
+    return left.value.code
+
+
+def small(folder: Path) -> list[object]:
+    """Words for a recipe that takes no time."""
+    draw_labelled(folder / "pictures", 30)
+    recipe = folder / "small.toml"
+    recipe.write_text(supervised(folder / "pictures", layers=LAYERS))
+    return [
+        recipe,
+        "--stores",
+        folder / "stores",
+        "--out",
+        folder,
+        "--epochs",
+        2,
+        "--tuning-epochs",
+        1,
+        "--set",
+        "data.test=0.2",
+    ]
+
+
+def found(folder: Path) -> Any:
+    return json.loads((folder / "adam-accuracy.json").read_text())
+
+
+def test_rates_are_tuned_without_test_samples_and_seeds_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*small(tmp_path), "--replicas", 1, "--replicas", 4, "--seeds", 2]
+    assert status(*words) == 0
+    assert "several replicas beside one" in capsys.readouterr().out
+    cells = found(tmp_path)["cells"]
+    tuning = {key: cell for key, cell in cells.items() if key.startswith("tune; ")}
+    assert len(tuning) == 5 and not any("test" in cell for cell in tuning.values())
+    assert {cell["seed"] for cell in tuning.values()} == {TUNING_SEED}
+    assert [key for key in cells if key not in tuning] == [
+        f"small; {replicas}; {seed}" for seed in (0, 1) for replicas in (1, 4)
+    ]
+    alone, four = cells["small; 1; 0"], cells["small; 4; 0"]
+    assert alone["staleness"] == 0 < four["staleness"]
+    best = min((cell["way"][-1]["loss"], cell["rate"]) for key, cell in tuning.items() if "; 4; " in key)
+    assert four["rate"] == best[1]
+    samples = [entry["samples"] for entry in alone["way"]]
+    assert samples == sorted(samples) and len(samples) > 10 and alone["way"][-1]["learnt"] > 0
+    (row,) = found(tmp_path)["summary"]["compared"]
+    assert (row["replicas"], row["seeds"]) == (4, 2) and row["low"] <= row["points"] <= row["high"]
+
+
+def test_the_same_command_goes_on_and_another_recipe_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*small(tmp_path), "--replicas", 1]
+    assert status(*words, "--seeds", 1) == 0
+    first = found(tmp_path)["cells"]["small; 1; 0"]
+    assert status(*words, "--seeds", 2) == 0
+    cells = found(tmp_path)["cells"]
+    assert list(cells) == ["small; 1; 0", "small; 1; 1"] and cells["small; 1; 0"] == first
+    page = (tmp_path / "adam-accuracy.html").read_text()
+    assert "Does asynchrony help?" in page and page.count("<svg") >= 2 and str(tmp_path) not in page
+    assert "<svg" in (tmp_path / "adam-accuracy.svg").read_text()
+    capsys.readouterr()
+    assert status(*words, "--set", "training.learning_rate=0.3") == 2
+    assert "another recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--case", "imagenet"], "--case imagenet is none of mnist, "),
+        (["demo"], 'name a recipe with strategy "supervised"'),
+        (["cifar10", "--case", "mnist"], "stands in the place of the cases"),
+        (["--seeds", "0"], "measures nothing"),
+    ],
+    ids=["case", "strategy", "both", "seeds"],
+)
+def test_a_mistake_is_named(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(*words, "--out", tmp_path) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_answer_needs_an_interval_that_leaves_out_zero() -> None:
+    one = paired([(0.995, 0.993)])
+    assert (one["points"], one["low"], one["asynchrony"]) == (pytest.approx(0.2), None, "too few seeds")
+    helps = paired([(0.995, 0.993), (0.9952, 0.9931), (0.9949, 0.993)])
+    assert helps["asynchrony"] == "helps"
+    # 0.2 ± 4.303 x 0.01 / sqrt(3)
+    assert (helps["low"], helps["high"]) == (pytest.approx(0.1752, abs=1e-4), pytest.approx(0.2248, abs=1e-4))
+    assert paired([(one, some) for some, one in ((0.995, 0.993), (0.9952, 0.9931))])["asynchrony"] == "harms"
+    unsure = paired([(0.995, 0.993), (0.991, 0.993)])
+    assert unsure["asynchrony"] == "no difference shown"
+
+
+def test_seeds_that_one_of_two_lacks_are_not_compared() -> None:
+    def cell(test: float) -> dict[str, object]:
+        return {"test": test, "validation": test, "staleness": 0.0, "rule": "sgd", "rate": 0.1}
+
+    cells = {
+        "mnist; 1; 0": cell(0.994),
+        "mnist; 16; 0": cell(0.995),
+        "mnist; 16; 1": cell(0.9),
+        "tune; mnist; 16; sgd 0.1": {},
+    }
+    told: Any = summary(cells, CASES)
+    (compared,) = told["compared"]
+    assert (compared["points"], compared["seeds"]) == (pytest.approx(0.1), 1)
+    one, many = told["rows"]
+    assert (one["is_met"], many["is_met"], many["test"]) == (True, False, pytest.approx(0.9475))
+
+
+def test_a_set_without_test_samples_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = small(tmp_path)
+    assert status(*words, "--replicas", 1, "--set", "data.test=0") == 2
+    assert "has no test samples" in capsys.readouterr().err
