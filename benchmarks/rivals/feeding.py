@@ -2,7 +2,7 @@
 
 Knows: NumPy, /proc. Does not know: Cotswold, so that a Python without it can run a rival.
 
-A rival is a script of this folder, run as ``python RIVAL.py '{"pictures": PATH, ...}'``. It prints one line
+A rival is a script of this folder, run as ``python -m rivals.NAME '{"pictures": PATH, ...}'`` in benchmarks/. It prints one line
 of JSON: samples and seconds measured, processor seconds of all its processes, their memory at the end.
 """
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import ray
-from feeding import Feeding, measured, pictures, transformed
+
+from rivals.feeding import Feeding, measured, pictures, transformed
 
 
 def batches(feeding: Feeding) -> Iterator[Any]:

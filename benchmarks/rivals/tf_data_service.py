@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from multiprocessing.queues import Queue
 from typing import Any
 
-from feeding import Feeding, measured, pictures
+from rivals.feeding import Feeding, measured, pictures
 
 
 def dispatch(told: Queue[str]) -> None:

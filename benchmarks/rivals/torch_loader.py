@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from feeding import Feeding, measured, pictures, transformed
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+
+from rivals.feeding import Feeding, measured, pictures, transformed
 
 
 class Pictures(Dataset[torch.Tensor]):
