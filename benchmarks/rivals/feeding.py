@@ -2,8 +2,9 @@
 
 Knows: NumPy, /proc. Does not know: Cotswold, so that a Python without it can run a rival.
 
-A rival is a script of this folder, run as ``python -m rivals.NAME '{"pictures": PATH, ...}'`` in benchmarks/. It prints one line
-of JSON: samples and seconds measured, processor seconds of all its processes, their memory at the end.
+A rival is a module of this folder, run in benchmarks/ as ``python -m rivals.NAME '{"pictures": PATH, ...}'``.
+It prints one line of JSON: samples and seconds measured, processor seconds of all its processes, their memory
+at the end.
 """
 
 from __future__ import annotations
