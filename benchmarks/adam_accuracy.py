@@ -92,7 +92,11 @@ def adam_accuracy(
     with TemporaryDirectory() as folder:
         trained = {
             each.name: Trained(
-                each, recipe_here(each.recipe, stores, set or []), stores, Path(folder), epochs
+                each,
+                recipe_here(each.recipe, stores, [*each.overrides, *(set or [])]),
+                stores,
+                Path(folder),
+                epochs,
             )
             for each in cases
         }

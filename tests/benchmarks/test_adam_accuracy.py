@@ -10,7 +10,8 @@ import pytest
 from tests.training.small import draw_labelled, supervised
 
 from adam_accuracy import adam_accuracy
-from measures.accuracy.cases import CASES, TUNING_SEED
+from cotswold.recipe import load
+from measures.accuracy.cases import CASES, TUNING_SEED, Case, Trained
 from measures.accuracy.summary import paired, summary
 from measures.command import main
 
@@ -137,3 +138,13 @@ def test_a_set_without_test_samples_is_refused(tmp_path: Path, capsys: pytest.Ca
     words = small(tmp_path)
     assert status(*words, "--replicas", 1, "--set", "data.test=0") == 2
     assert "has no test samples" in capsys.readouterr().err
+
+
+def test_cells_stay_comparable_whatever_says_nothing_of_the_recipe(tmp_path: Path) -> None:
+    def digest(*overrides: str) -> str:
+        own = Case("digits", "adam-mnist", (1,))
+        recipe = load("adam-mnist", ["data.source=digits", *overrides])
+        return Trained(own, recipe, tmp_path, tmp_path, None).digest
+
+    assert digest() == digest("data.source=other", "data.include=[]")
+    assert len({digest(), digest("training.learning_rate=0.04"), digest("training.epochs=31")}) == 3

@@ -46,6 +46,8 @@ class Case:
     """Least accuracy that is wanted."""
     paper: tuple[tuple[str, float], ...] = ()
     """What the paper states, of which training."""
+    overrides: tuple[str, ...] = ()
+    """Of the recipe."""
 
 
 CASES = (
@@ -86,9 +88,11 @@ class Trained:
 
     @property
     def digest(self) -> str:
-        """Of what must be the same for cells to be comparable: the recipe but for paths, and the epochs."""
+        """Of what must be the same for cells to be comparable: what the recipe says but for paths, and the
+        epochs."""
         told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": {"source", "store"}})
-        return sha256(json.dumps([told, self.epochs], sort_keys=True).encode()).hexdigest()[:16]
+        text = json.dumps([_said(told), self.epochs], sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:16]
 
     @property
     def own(self) -> Candidate:
@@ -158,6 +162,15 @@ class Trained:
             self._samples = store.splits["train"]
             self._simulating = Simulating(self._recipe, store, self._rows / self.case.name)
         return self._simulating
+
+
+def _said(value: object) -> object:
+    """Without fields that say nothing, so that a field that recipes get later changes nothing."""
+    if isinstance(value, list):
+        return [_said(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _said(each) for name, each in value.items() if each not in (None, "", [], {})}
+    return value
 
 
 def _for_replicas(recipe: Recipe) -> Recipe:
