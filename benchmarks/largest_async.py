@@ -14,19 +14,22 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.errors import UserError
-from measures.cells import Cells, Plan
+from measures.cells import Cells, Plan, number
 from measures.command import Json, main, rows
 from measures.downpour.largest import FORMS, measured, units_for
 
-TRIAL_GIGABYTES = 0.5
-"""Of the network by which it is found how many bytes a weight takes."""
+TRIALS = (1 / 8, 1 / 3)
+"""Parts of the limit that two networks are for by which it is found how many bytes a weight takes."""
+SUPPOSED_BYTES = 60.0
+"""Of a weight, in these."""
+LEAST_GIGABYTES = 2.0
 ROOM = 0.9
 """Of the limit; a larger network also has larger messages under way."""
 
 
 def largest_async(
     *,
-    gigabytes: float = 4.0,
+    gigabytes: float = 6.0,
     steps: int = 3,
     batch: int = 32,
     sends: Annotated[list[str] | None, Parameter(negative=())] = None,
@@ -36,12 +39,12 @@ def largest_async(
 ) -> None:
     """The largest fully connected network that a replica and its server train within so much memory.
 
-    Two layers of as many units, of which the second has nearly all weights. First a small one is trained, and
-    it is seen how many bytes all processes together take for a weight; then one that should fill nine tenths
-    of the limit. Three ways to push: gradients; factors, which are k (M + N) numbers for k samples of a layer
-    of M x N weights; deltas, what the replica has moved its own weights by. Seconds a step, bytes that are
-    pushed and pulled, and the most memory that all processes had at once, shared memory once. A cell is one
-    network; each is kept when it is finished; the same command goes on. Example:
+    Two layers of as many units, of which the second has nearly all weights. First two smaller ones are
+    trained, from which it is seen how many bytes all processes together take for a weight; then one that
+    should fill nine tenths of the limit. Three ways to push: gradients; factors, which are k (M + N) numbers
+    for k samples of a layer of M x N weights; deltas, what the replica has moved its own weights by. Seconds
+    a step, bytes that are pushed and pulled, and the most memory that all processes had at once, shared
+    memory once. A cell is one network; each is kept when it is finished; the same command goes on. Example:
 
       python benchmarks/largest_async.py --gigabytes 12
 
@@ -62,8 +65,8 @@ def largest_async(
     json_
         Print JSON.
     """
-    if not gigabytes > TRIAL_GIGABYTES:
-        raise UserError(f"--gigabytes {gigabytes:g} is too little; give more than {TRIAL_GIGABYTES:g}")
+    if gigabytes < LEAST_GIGABYTES:
+        raise UserError(f"--gigabytes {gigabytes:g} is too little; give {LEAST_GIGABYTES:g} or more")
     at_least_one(min(steps, batch), "--steps and --batch")
     forms = [name for name in FORMS if sends is None or name in sends]
     at_least_one(len(forms), "--sends")
@@ -72,10 +75,12 @@ def largest_async(
 
     def plan() -> Plan:
         for name in forms:
-            trial = f"trial; {name}"
-            yield trial, partial(measured, name, units_for(TRIAL_GIGABYTES, 16.0), batch, steps)
-            first: Any = cells.found[trial]
-            units = units_for(ROOM * gigabytes, first["bytes_a_weight"])
+            trials = [f"trial; {name}; {part:.3f}" for part in TRIALS]
+            for trial, part in zip(trials, TRIALS, strict=True):
+                units = units_for(part * 1e9 * gigabytes, SUPPOSED_BYTES)
+                yield trial, partial(measured, name, units, batch, steps)
+            own, each = taken(*(cells.found[trial] for trial in trials))
+            units = units_for(ROOM * 1e9 * gigabytes - own, each)
             yield f"largest; {name}", partial(measured, name, units, batch, steps)
 
     cells.run(plan())
@@ -94,6 +99,14 @@ def largest_async(
         table("the largest networks", [{name: row[name] for name in shown} for row in rows(told["rows"])])
 
 
+def taken(small: Document, large: Document) -> tuple[float, float]:
+    """Bytes that the processes take for themselves, and for each weight, from two networks."""
+    weights = [number(cell, "parameters") for cell in (small, large)]
+    peaks = [number(cell, "peak_bytes") for cell in (small, large)]
+    each = (peaks[1] - peaks[0]) / (weights[1] - weights[0])
+    return peaks[0] - each * weights[0], each
+
+
 def summary(cells: dict[str, Document]) -> Document:
     """The largest network of each form, and what was said of them in a sentence."""
     found: list[Any] = [cell for key, cell in cells.items() if key.startswith("largest;")]
@@ -109,11 +122,10 @@ def summary(cells: dict[str, Document]) -> Document:
     if {"gradient", "factors"} <= by.keys():
         ratio = by["gradient"]["pushed_bytes_a_weight"] / by["factors"]["pushed_bytes_a_weight"]
         note += f" A weight's gradient is {ratio:.0f} times the bytes of its factors."
-    return {"rows": found, "said": said, "note": note, "bytes_a_weight": _bytes(found)}
-
-
-def _bytes(found: list[Any]) -> Document:
-    return {cell["sends"]: rounded(cell["bytes_a_weight"]) for cell in found}
+    bytes_a_weight = {
+        name: rounded(taken(*(cells[f"trial; {name}; {part:.3f}"] for part in TRIALS))[1]) for name in by
+    }
+    return {"rows": found, "said": said, "note": note, "bytes_a_weight": bytes_a_weight}
 
 
 if __name__ == "__main__":

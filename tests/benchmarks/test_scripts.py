@@ -22,6 +22,7 @@ from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = (
+    "adam_cluster",
     "adam_figures",
     "adam_mnist",
     "ddp",
@@ -31,6 +32,7 @@ SCRIPTS = (
     "evaluate",
     "hogwild",
     "in_flight",
+    "largest_async",
     "offload",
     "papers",
     "predictions",

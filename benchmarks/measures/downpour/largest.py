@@ -32,6 +32,8 @@ FORMS = {
 """What is pushed, and how a recipe says so."""
 FEATURES, CLASSES, SAMPLES = 64, 10, 4_096
 FLOAT_BYTES = 4
+SERVER_BYTES = 900_000_000
+"""Of the weights on one server: what a replica pulls of a server is one message, of 1 GiB at most."""
 LOOK_SECONDS = 0.05
 RECIPE = """
 name = "two-layers"
@@ -44,9 +46,9 @@ shard_kilobytes = 16384, record_traffic = true }}
 """
 
 
-def units_for(gigabytes: float, bytes_a_weight: float) -> int:
+def units_for(room_bytes: float, bytes_a_weight: float) -> int:
     """Units of each of two layers whose weights take so much, in whole sixteens."""
-    return max(16, isqrt(int(1e9 * gigabytes / bytes_a_weight)) // 16 * 16)
+    return max(16, isqrt(int(max(0.0, room_bytes) / bytes_a_weight)) // 16 * 16)
 
 
 def measured(form: str, units: int, batch: int, steps: int) -> Document:
@@ -57,9 +59,10 @@ def measured(form: str, units: int, batch: int, steps: int) -> Document:
         source = folder / "vectors.npy"
         np.save(source, rng.standard_normal((SAMPLES, FEATURES), np.float32))
         np.save(folder / "vectors.labels.npy", rng.integers(0, CLASSES, SAMPLES))
+        servers = 1 + FLOAT_BYTES * units * (units + FEATURES + CLASSES) // SERVER_BYTES
         recipe = parse(
             RECIPE.format(source=source, features=FEATURES, units=units, batch=batch),
-            overrides=[*FORMS[form], "cluster.workers=1"],
+            overrides=[*FORMS[form], "cluster.workers=1", f"cluster.servers={servers}"],
         )
         store = open_store(recipe, folder / "stores")
         with opened(recipe, store, folder / "rows", run=folder) as replicas:
@@ -76,6 +79,7 @@ def measured(form: str, units: int, batch: int, steps: int) -> Document:
         "sends": form,
         "units": units,
         "parameters": size,
+        "servers": servers,
         "batch": batch,
         "step_seconds": rounded(seconds / done),
         "steps": done,
@@ -83,7 +87,6 @@ def measured(form: str, units: int, batch: int, steps: int) -> Document:
         "pushed_bytes_a_weight": rounded(pushed / size),
         "pulled_bytes_a_step": rounded(pulled),
         "peak_bytes": memory.peak_bytes,
-        "bytes_a_weight": rounded((memory.peak_bytes - memory.first_bytes) / size),
     }
 
 
@@ -118,8 +121,7 @@ def _pushed(event: Event, traffic: Recorded, sizes: dict[int, int]) -> int:
 class Memory:
     """Of this process and all that it has started, in bytes; what they share counts once."""
 
-    first_bytes: int
-    peak_bytes: int = 0
+    peak_bytes: int
     stopped: threading.Event = field(default_factory=threading.Event)
 
 

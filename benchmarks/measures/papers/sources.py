@@ -24,8 +24,8 @@ def size_of(hours: float) -> Size:
 
 @dataclass(frozen=True)
 class Command:
-    """Words of a command: `cotswold`, or a script of benchmarks/; ``makes`` is a file or folder, in the words'
-    terms, with which it need not be run again."""
+    """Words of a command: `cotswold`, or a script of benchmarks/; ``makes`` is a file or folder, in the terms
+    of the words, with which it need not be run again."""
 
     words: Sequence[str]
     makes: str | None = None
@@ -109,6 +109,15 @@ SOURCES: Mapping[str, Source] = {
         _minutes(2, 8, 15),
         goes_on=True,
     ),
+    "batch": Source(
+        _each(
+            "batch.py --out {out}",
+            "--case two --rounds 1 --patterns 6400",
+            "--rounds 3",
+            "--rounds 9",
+        ),
+        _minutes(1, 15, 30),
+    ),
     "bunyip": Source(
         {
             "glance": (_PRINT, _script(f"{_BUNYIP} --flops 2e12 --patterns 343800 --method lbfgs")),
@@ -176,12 +185,13 @@ SOURCES: Mapping[str, Source] = {
     ),
     "largest-async": Source(
         _each(
-            "largest_async.py --out {out}",
-            "--gigabytes 1 --steps 3",
-            "--gigabytes 6 --steps 3",
-            "--gigabytes 12 --steps 5",
+            "largest_async.py --minutes {minutes} --out {out}",
+            "--gigabytes 3",
+            "--gigabytes 6",
+            "--gigabytes 12",
         ),
-        _minutes(1, 4, 8),
+        _minutes(1, 2, 4),
+        goes_on=True,
     ),
     "offload-largest": Source(
         _same(_script("offload.py --stack 2 --batch 96 --largest --rounds 1 --folder {work} --out {out}")),
