@@ -17,7 +17,7 @@ def test_units_fill_the_room() -> None:
 
 
 def test_bytes_of_a_weight_are_the_slope() -> None:
-    small, large = ({"parameters": n, "peak_bytes": 700 + 50 * n} for n in (10, 100))
+    small, large = (dict[str, object](parameters=n, peak_bytes=700 + 50 * n) for n in (10, 100))
     assert taken(small, large) == (700, 50)
 
 

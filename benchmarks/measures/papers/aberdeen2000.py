@@ -120,7 +120,7 @@ def figure_8(found: Result) -> Found:
     return Found(
         [Claim(each["the paper"], each["predicted"]) for each in said],
         [figure("bunyip-8", "Figure 8", lines, x="processors", y="times one processor")],
-        note=_NO_CONSTANT + " Where the four stages need more nodes, the reduction is LAM's.",
+        note=_NO_CONSTANT + " The last point has the four stages, those before it LAM's reduction.",
     )
 
 
