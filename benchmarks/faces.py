@@ -1,9 +1,9 @@
 """The experiment of Coates et al. 2013, section 5.2, with three seeds: trains `faces` and its control,
 tests them.
 
-    COTSWOLD_DATA=... python benchmarks/faces.py FOLDER
+    COTSWOLD_DATA=... python benchmarks/faces.py FOLDER [--out benchmarks/results]
 
-Writes benchmarks/results/faces.json: the processor; for each seed and object the held-out accuracy of the
+Writes faces.json: the processor; for each seed and object the held-out accuracy of the
 best neuron of every stack, beside random filters, k-means and the control, which is tested on pictures of
 its own preparation; how the k-means dictionary was found; seconds of training on one thread; the fall of
 every stack's held-out objective; the correlation of the best face neuron's stimulus with the mean face. What
@@ -45,7 +45,7 @@ def trained(recipe: str, folder: Path, seed: int) -> tuple[Path, dict[str, objec
     return run, {"seconds": seconds, "fall": [1 - curve[-1] / curve[0] for curve in losses.values()]}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, results_folder: Path) -> None:
     """Train, test, write."""
     results = []
     for seed in SEEDS:
@@ -72,7 +72,8 @@ def main(folder: Path) -> None:
         }
         for name in ("faces", "cats", "upper bodies")
     }
-    out = Path(__file__).parent / "results" / "faces.json"
+    results_folder.mkdir(parents=True, exist_ok=True)
+    out = results_folder / "faces.json"
     written = {
         "command": "python benchmarks/faces.py FOLDER",
         "processor": json.loads((run / "environment.json").read_text())["processor"],
@@ -87,4 +88,8 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, help="where runs and stores are kept")
-    main(parser.parse_args().folder)
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results", help="a directory for faces.json"
+    )
+    given = parser.parse_args()
+    main(given.folder, given.out)

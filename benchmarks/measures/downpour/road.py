@@ -36,14 +36,19 @@ def arguments(recipe: Recipe, store: Store, rows: Path) -> dict[str, str]:
 
 @contextmanager
 def opened(
-    recipe: Recipe, store: Store, rows: Path, vectors: Mapping[str, Tensor] | None = None
+    recipe: Recipe,
+    store: Store,
+    rows: Path,
+    vectors: Mapping[str, Tensor] | None = None,
+    run: Path | None = None,
 ) -> Iterator[Replicas]:
-    """Replicas that are all there, and paused; ``vectors``: what they begin with."""
+    """Replicas that are all there, and paused; ``vectors``: what they begin with; ``run``: the folder for
+    traffic, where the recipe wants it recorded."""
     processes = ForkServer((*PRELOADED, WORK))
     given = arguments(recipe, store, rows)
     try:
         with open_replicas(
-            settings_of(recipe), f"{WORK}:in_replica", given, vectors=vectors, processes=processes
+            settings_of(recipe, run=run), f"{WORK}:in_replica", given, vectors=vectors, processes=processes
         ) as replicas:
             replicas.pause()
             while replicas.status().replicas < recipe.cluster.workers and not replicas.is_over:

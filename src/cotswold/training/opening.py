@@ -247,11 +247,10 @@ def check_start(recipe: Recipe) -> None:
     if start is None:
         return
     check_preparation(recipe, start)
-    made = recipes.load(start.recipe)
-    if not_begun(made, newest(start, made).state):
+    if start.run is not None and not_begun(start.made, newest(start.run, start.made).state):
         raise RunError(
-            f"network.start names {start.path}, whose stacks have not all been trained; "
-            f"train it further first: cotswold train --run {start.path} --resume"
+            f"network.start names {start.run.path}, whose stacks have not all been trained; "
+            f"train it further first: cotswold train --run {start.run.path} --resume"
         )
 
 

@@ -146,42 +146,71 @@ def _at_rest(network: _Network) -> _Network:
 
 
 def supervised_network(recipe: Recipe, outputs: int) -> LayerNetwork:
-    """The layers of a recipe, on the trained stacks of the run that `network.start` names."""
+    """The layers of a recipe, on the trained stacks of the run that `network.start` names, or on the random
+    ones of the recipe that it names."""
     start = start_of(recipe)
-    return build_layers(recipe, outputs, None if start is None else load_stacks(start)[0])
+    return build_layers(recipe, outputs, None if start is None else start.stacks(recipe))
 
 
-def start_of(recipe: Recipe) -> RunDirectory | None:
-    """The run that `network.start` names; raises RunError where its stacks do not fit."""
+@dataclass(frozen=True)
+class Start:
+    """What `network.start` names: the stacks of a recipe, as a run has trained them, or none has."""
+
+    made: Recipe
+    run: RunDirectory | None = None
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"the recipe {self.made.name}" if self.run is None else str(self.run.path)
+
+    def stacks(self, recipe: Recipe) -> StackNetwork:
+        """The stacks for ``recipe``, whose seed random filters have."""
+        if self.run is not None:
+            return load_stacks(self.run)[0]
+        training = self.made.training.model_copy(
+            update={"seed": recipe.training.seed, "device": recipe.training.device}
+        )
+        return build_stacks(self.made.model_copy(update={"training": training}))
+
+
+def start_of(recipe: Recipe) -> Start | None:
+    """What `network.start` names; raises RunError where its stacks do not fit."""
     if recipe.network.start is None:
         return None
-    start = RunDirectory.open(Path(recipes.expand(recipe.network.start)))
-    made, wanted = recipes.load(start.recipe), recipe.input
+    named = recipes.expand(recipe.network.start)
+    if not Path(named).is_dir() and (named in recipes.shipped() or named.endswith(".toml")):
+        start = Start(recipes.load(named))
+    else:
+        run = RunDirectory.open(Path(named))
+        start = Start(recipes.load(run.recipe), run)
+    made, wanted = start.made, recipe.input
     if not made.network.stacks:
-        raise RunError(f"network.start names {start.path}, a run of layers; name a run of stacks")
+        kind = "recipe" if start.run is None else "run"
+        raise RunError(f"network.start names {start.name}, a {kind} of layers; name a {kind} of stacks")
     if made.input != wanted:
         raise RunError(
-            f"the stacks of {start.path} read maps of {made.input}, this recipe's pictures are {wanted}; "
+            f"the stacks of {start.name} read maps of {made.input}, this recipe's pictures are {wanted}; "
             "give data.size and data.colour the same values"
         )
     return start
 
 
-def check_preparation(recipe: Recipe, start: RunDirectory) -> None:
-    """Raise RunError where the pictures of the run ``start`` were prepared otherwise than this recipe's.
+def check_preparation(recipe: Recipe, start: Start) -> None:
+    """Raise RunError where the pictures of ``start`` were prepared otherwise than this recipe's.
 
     Where the store of ``start`` was prepared apart and is gone, nobody knows how.
     """
-    made = recipes.load(start.recipe)
     try:
-        there, here = made_by(made.data), made_by(recipe.data)
+        there, here = made_by(start.made.data), made_by(recipe.data)
     except StoreError:
         return
     found = differing(there, here)
     if found:
         shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
+        kind = "are for" if start.run is None else "learnt from"
         raise RunError(
-            f"the stacks of {start.path} learnt from pictures that were prepared otherwise: "
+            f"the stacks of {start.name} {kind} pictures that were prepared otherwise: "
             f"{', '.join(shown)}; give this recipe the same values"
         )
 
@@ -223,7 +252,7 @@ def _not_here(name: str) -> MachineError:
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:
     """The geometries of the stacks that the layers of a recipe stand on; none without `network.start`."""
     start = start_of(recipe)
-    return [] if start is None else recipes.load(start.recipe).stack_geometries()
+    return [] if start is None else start.made.stack_geometries()
 
 
 def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:

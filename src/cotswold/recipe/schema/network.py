@@ -182,9 +182,10 @@ class Network(Section):
     """What the initial weights of the layer of outputs are multiplied by. With `squared` and many classes 0
     is better: otherwise the first iterations unlearn what the outputs say at random."""
     start: Text | None = None
-    """For `supervised`: the directory of a run of stacks on whose output the layers stand. Its pictures must
-    have been prepared by the same choices (size, colour, contrast, whiten, band, unit); the whitening filter
-    itself is made anew from this recipe's pictures, unless both name one `store`."""
+    """For `supervised`: the directory of a run of stacks on whose output the layers stand, or a recipe of
+    stacks (a shipped name, or a file that ends in .toml), whose filters are then random, by this recipe's
+    seed. Pictures must have been prepared by the same choices (size, colour, contrast, whiten, band, unit);
+    the whitening filter itself is made anew from this recipe's pictures, unless both name one `store`."""
     tune: bool = False
     """For `start`: train the stacks' filters as well."""
     module: Text | None = None

@@ -1,0 +1,154 @@
+"""benchmarks/papers.py: what is run within the hours, what is shown beside what the papers state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cotswold.errors import UserError
+from measures.command import main
+from measures.papers.page import Given, entries, page, told
+from measures.papers.part import Claim, Found, Paper, Part
+from measures.papers.running import BENCHMARKS, Running, read
+from measures.papers.sources import SIZES, SOURCES, Command, Source, size_of
+from papers import PAPERS, papers
+
+RESULTS = BENCHMARKS / "results"
+
+
+def status(*words: str) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(papers, words)
+    return left.value.code
+
+
+class Machine:
+    """Runs words by writing the result that they would leave, in minutes of a clock of its own."""
+
+    def __init__(self, out: Path, minutes: float) -> None:
+        self.out, self.minutes, self.now = out, minutes, 0.0
+        self.ran: list[Sequence[str]] = []
+
+    def __call__(self, words: Sequence[str]) -> int:
+        self.ran.append(words)
+        self.now += 60 * self.minutes
+        (self.out / f"{Path(words[1]).stem}.json").write_text("{}")
+        return 0
+
+
+def source(name: str, minutes: float, goes_on: bool = False) -> Source:
+    words = (Command([f"{name}.py", "--minutes", "{minutes}"]),)
+    return Source(dict.fromkeys(SIZES, words), dict.fromkeys(SIZES, minutes), goes_on)
+
+
+def running(folder: Path, machine: Machine, hours: float, **sources: Source) -> Running:
+    return Running(folder, folder / "work", "glance", hours, sources, run=machine, clock=lambda: machine.now)
+
+
+def test_what_takes_least_is_run_first_and_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 10)
+    sources = {"long": source("long", 50), "short": source("short", 10), "more": source("more", 12)}
+    here = running(tmp_path, machine, 0.5, **sources)
+    written: list[int] = []
+    here.all([*sources], lambda: written.append(len(machine.ran)))
+    assert [Path(words[1]).stem for words in machine.ran] == ["short", "more"] and written == [1, 2]
+    assert [*here.problems] == ["long"] and "about 50 minutes" in here.problems["long"]
+
+
+def test_what_is_finished_is_not_run_again_but_what_goes_on_is(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    sources = {"once": source("once", 1), "cells": source("cells", 2, goes_on=True)}
+    for _ in range(2):
+        running(tmp_path, machine, 1.0, **sources).all([*sources], lambda: None)
+    assert [Path(words[1]).stem for words in machine.ran] == ["once", "cells", "cells"]
+    assert float(machine.ran[1][-1]) == pytest.approx(59.0, abs=0.1)
+
+
+def test_a_command_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+
+    def run(words: Sequence[str]) -> int:
+        return 1 if words[1].endswith("bad.py") else machine(words)
+
+    sources = {"bad": source("bad", 1), "good": source("good", 1)}
+    here = running(tmp_path, machine, 1.0, **sources)
+    here.run = run
+    here.all([*sources], lambda: None)
+    assert here.problems == {"bad": "bad: bad.py ended with status 1"}
+    assert here.kept("good") and not here.kept("bad")
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS))
+def test_every_part_says_what_was_stated_and_how_it_was_redone(name: str) -> None:
+    paper = PAPERS[name]
+    for part in paper.parts:
+        assert part.stated and part.about and part.title
+        assert (part.found is None) == (part.kind == "left out")
+        assert all(need in SOURCES for need in part.needs)
+    assert len({(part.name, part.title) for part in paper.parts}) == len(paper.parts)
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS))
+def test_results_that_are_kept_become_a_page(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(name, "--hours", "0", "--out", str(tmp_path), "--json") == 0
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    there = {path.stem for path in RESULTS.glob("*.json")}
+    for part in parts:
+        if part["is"] != "left out":
+            assert (part["is"] == "not run yet") == (not {*part["results"]} <= there)
+            assert part["is"] == "not run yet" or part["claims"]
+    text = (tmp_path / name / "glance" / f"{name}.html").read_text()
+    assert text.count("<svg") >= 2 and "prefers-color-scheme: dark" in text
+    assert all(part["stated"].split("'")[0][:40] in text for part in parts)
+
+
+def test_without_results_the_page_names_the_commands(tmp_path: Path) -> None:
+    assert status("chilimbi2014", "--hours", "0", "--no-earlier", "--out", str(tmp_path)) == 0
+    text = (tmp_path / "chilimbi2014" / "glance" / "chilimbi2014.html").read_text()
+    assert "python benchmarks/papers.py chilimbi2014 --hours 1 --only adam-mnist" in text
+    assert "<svg" not in text
+
+
+def test_a_part_has_what_its_results_say_and_no_part_without_them() -> None:
+    part = Part(
+        "Figure 1", "<rate>", "measured", "by hand", "as fast", ("some",),
+        lambda found: Found([Claim("2", f"{found['rate']}")]),
+    )  # fmt: skip
+    paper = Paper("some", "Some", "Some paper", (part,))
+    assert entries(paper, {})[0][1] is None and told(paper, {})[0]["is"] == "not run yet"
+    given = {"some": Given({"rate": 3, "command": "python some.py"}, earlier=True)}
+    assert told(paper, given)[0]["claims"] == [{"said": "2", "ours": "3"}]
+    text = page(paper, given, ["some was not run"], "python papers.py", {"some": "python some.py"})
+    assert "&lt;rate&gt;" in text and "an earlier measurement" in text and "Some was not run" in text
+
+
+def test_hours_choose_the_size() -> None:
+    assert [size_of(hours) for hours in (0, 1.9, 2, 11, 12, 100)] == [
+        "glance", "glance", "evening", "evening", "whole", "whole",
+    ]  # fmt: skip
+
+
+def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("--out", str(tmp_path))
+    assert status("chilimbi2014", "--hours", "-1", *out) == 2
+    assert status("chilimbi2014", "--only", "other", *out) == 2
+    said = capsys.readouterr().err
+    assert "--hours -1 is no time" in said and "there are adam-" in said and said.count("\n") == 2
+    (tmp_path / "some.json").write_text("{")
+    with pytest.raises(UserError, match="is no JSON"):
+        read("some", [tmp_path])
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_every_command_is_there_at_every_size(name: str, tmp_path: Path) -> None:
+    for size in SIZES:
+        here = Running(tmp_path, tmp_path, size, 1.0)
+        for each in SOURCES[name].commands[size]:
+            words = here.words(each, 1.0)
+            assert words[1] == "-m" or Path(words[1]).is_file()
+            assert not [word for word in words if "{" in word]
