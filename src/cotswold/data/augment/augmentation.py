@@ -77,7 +77,7 @@ class Augmentation:
             if not isinstance(step, _MOVES):
                 if moves:
                     yield _Moved(moves)
-                yield _Changed(number, step)  # type: ignore[arg-type]  # no move
+                yield _Changed(number, step)
                 moves = []
                 continue
             if moves and not _fits(moves, step):

@@ -101,11 +101,9 @@ class Noise:
         count = values[0].size if len(values) else 0
         drawn = normal(keys, stream, count + 2)
         covered = uniform(keys, stream + 1, 1)[:, 0] < self.probability
-        spread = np.where(covered, values.reshape(len(values), -1).std(axis=1), 0) * np.float32(
-            self.deviation
-        )
+        spread = np.where(covered, values.reshape(len(values), -1).std(axis=1), 0)
         noise = drawn[:, :count].reshape(values.shape)
-        found: Float32 = values + spread.astype(np.float32)[:, None, None, None] * noise
+        found: Float32 = values + (np.float32(self.deviation) * spread)[:, None, None, None] * noise
         return found
 
 
