@@ -160,5 +160,9 @@ def _plain(step: Step) -> dict[str, object]:
     name = type(step).__name__.lower()
     if isinstance(step, Own):
         return {"name": name, "function": step.function, **step.parameters}
-    values = {key: list(one) if isinstance(one, tuple) else one for key, one in asdict(step).items()}
+    values = {
+        key: list(one) if isinstance(one, tuple) else one
+        for key, one in asdict(step).items()
+        if one is not None
+    }
     return {"name": name, **values}

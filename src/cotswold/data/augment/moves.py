@@ -9,12 +9,14 @@ map from a place in the variant to the place in the picture; moves one after the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.augment import exact
 from cotswold.data.augment.draws import Keys, uniform
 from cotswold.errors import UserError
 
@@ -38,21 +40,26 @@ class Move(Protocol):
 
 @dataclass(frozen=True)
 class Translation:
-    """A shift by whole pixels, up to ``pixels`` each way."""
+    """A shift by whole pixels, up to ``pixels`` each way, or up to a ``fraction`` of height and width."""
 
-    pixels: int
+    pixels: int | None = None
+    fraction: float | None = None
     probability: float = 1.0
     fill: str = "edge"
 
     def __post_init__(self) -> None:
-        _check(self, self.pixels >= 0, f"pixels = {self.pixels}: 0 or more")
+        _check(self, (self.pixels is None) != (self.fraction is None), "give either pixels or fraction")
+        _check(self, (self.pixels or 0) >= 0, f"pixels = {self.pixels}: 0 or more")
+        _check(self, 0 <= (self.fraction or 0) <= 1, f"fraction = {self.fraction}: 0 to 1")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """As `Move.before`."""
+        if self.fraction is None:
+            most = [self.pixels or 0] * 2
+        else:
+            most = [int(self.fraction * size) for size in (height, width)]
         drawn = uniform(keys, stream, 3).astype(np.float64)
-        found = unmoved(len(keys))
-        found[:, :, 2] = np.floor(drawn[:, :2] * (2 * self.pixels + 1)) - self.pixels
-        return _perhaps(found, drawn[:, 2], self.probability)
+        return _perhaps(_shifted(drawn, most), drawn[:, 2], self.probability)
 
 
 @dataclass(frozen=True)
@@ -117,8 +124,9 @@ class Affine:
         """As `Move.before`."""
         drawn = uniform(keys, stream, 4).astype(np.float64)
         scale = np.exp(_between(drawn[:, 0], *map(math.log, self.scale)))
-        stretch = np.exp(0.5 * math.log(self.aspect) * (2 * drawn[:, 1] - 1))
-        lean = np.tan(math.radians(self.shear) * (2 * drawn[:, 2] - 1))
+        stretch = _stretch(self.aspect, drawn[:, 1])
+        sine, cosine = exact.sine_cosine(math.radians(self.shear) * (2 * drawn[:, 2] - 1))
+        lean = sine / cosine
         found = unmoved(len(keys))
         found[:, 0, 0] = 1 / (scale * stretch)
         found[:, 1, 1] = stretch / scale
@@ -128,16 +136,20 @@ class Affine:
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of the picture, enlarged to its size: of ``area`` (least, greatest, as parts of the whole), its
-    sides in a ratio up to ``aspect`` beside those of the whole; it lies inside wherever it fits."""
+    """A part of the picture with a margin of ``pad`` pixels, as large as the picture; or a part, enlarged to
+    its size: of ``area`` (least, greatest, as parts of the whole), its sides in a ratio up to ``aspect``
+    beside those of the whole; it lies inside wherever it fits."""
 
-    area: tuple[float, float] = (0.5, 1.0)
-    aspect: float = 4 / 3
+    pad: int | None = None
+    area: tuple[float, float] | None = None
+    aspect: float = 1.0
     probability: float = 1.0
     fill: str = "edge"
 
     def __post_init__(self) -> None:
-        least, greatest = self.area
+        _check(self, (self.pad is None) != (self.area is None), "give either pad or area")
+        _check(self, (self.pad or 0) >= 0, f"pad = {self.pad}: 0 or more")
+        least, greatest = self.area or (1.0, 1.0)
         _check(
             self, 0 < least <= greatest <= 1, f"area = [{least:g}, {greatest:g}]: least, greatest, up to 1"
         )
@@ -146,8 +158,10 @@ class Crop:
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """As `Move.before`."""
         drawn = uniform(keys, stream, 5).astype(np.float64)
+        if self.area is None:
+            return _perhaps(_shifted(drawn, [self.pad or 0] * 2), drawn[:, 4], self.probability)
         side = np.sqrt(_between(drawn[:, 0], *self.area))
-        stretch = np.exp(0.5 * math.log(self.aspect) * (2 * drawn[:, 1] - 1))
+        stretch = _stretch(self.aspect, drawn[:, 1])
         found = unmoved(len(keys))
         for axis, (size, part) in enumerate(((height, side * stretch), (width, side / stretch))):
             part = np.minimum(part, 1)
@@ -201,10 +215,24 @@ def _times(left: Maps, right: Maps) -> Maps:
     )
 
 
+def _shifted(drawn: NDArray[np.float64], most: Sequence[int]) -> Maps:
+    """Shifts by whole pixels, at most so many each way, down and right."""
+    found = unmoved(len(drawn))
+    for axis, pixels in enumerate(most):
+        found[:, axis, 2] = np.floor(drawn[:, axis] * (2 * pixels + 1)) - pixels
+    return found
+
+
+def _stretch(aspect: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factors whose squares are between 1 / ``aspect`` and ``aspect``, either way equally likely."""
+    return exact.exp(0.5 * exact.log(np.array(aspect)) * (2 * drawn - 1))
+
+
 def _turned(angle: NDArray[np.float64]) -> Maps:
     found = unmoved(len(angle))
-    found[:, 0, 0] = found[:, 1, 1] = np.cos(angle)
-    found[:, 1, 0] = np.sin(angle)
+    sine, cosine = exact.sine_cosine(angle)
+    found[:, 0, 0] = found[:, 1, 1] = cosine
+    found[:, 1, 0] = sine
     found[:, 0, 1] = -found[:, 1, 0]
     return found
 

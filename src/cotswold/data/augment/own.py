@@ -5,13 +5,15 @@ Knows: how a function is found, what it must give. Does not know: what it does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 
-from cotswold.data.augment.draws import Float32, Keys
+from cotswold.data.augment.draws import Float32, Keys, derived
 from cotswold.errors import UserError, told
 
 
@@ -29,7 +31,7 @@ class Own:
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """What the function gives; raises UserError where that is nothing to learn from."""
         try:
-            found = _found(self.function)(values.copy(), keys, **self.parameters)
+            found = _found(self.function)(values.copy(), derived(keys, stream), **self.parameters)
         except Exception as error:
             raise UserError(f"the transform {self.function} failed: {told(error, __name__)}") from error
         if not isinstance(found, np.ndarray) or found.shape != values.shape:
@@ -46,12 +48,14 @@ def _found(name: str) -> Callable[..., object]:
     module, _, function = name.partition(":")
     if not module or not function:
         raise UserError(f"the transform {name!r} is not named; write module:function")
+    if (here := str(Path.cwd())) not in sys.path:  # that of a command is not, of its own accord
+        sys.path.append(here)
     try:
         found = getattr(import_module(module), function)
     except ImportError as error:
         raise UserError(
-            f"the transform {name} cannot be imported ({error}); Python looks for {module} where it looks "
-            "for every module: install it, or set PYTHONPATH to its folder"
+            f"the transform {name} cannot be imported ({error}); put {module} into the folder of the "
+            "command, install it, or set PYTHONPATH to its folder"
         ) from error
     except AttributeError as error:
         raise UserError(f"the transform {name} is not there: {module} has no {function}") from error

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from cotswold.data.augment import exact
 from cotswold.data.augment.draws import Float32, Keys, uniform
 from cotswold.data.augment.moves import Maps
 
@@ -99,6 +100,6 @@ def _smoothed(values: Float32, sigma: float, axis: int) -> Float32:
 def _taps(sigma: float) -> Float32:
     """A Gaussian whose sum is 1."""
     reach = max(1, math.ceil(_REACH * sigma))
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    found: Float32 = (weights / weights.sum()).astype(np.float32)
+    weights = exact.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    found: Float32 = (weights / math.fsum(weights)).astype(np.float32)
     return found
