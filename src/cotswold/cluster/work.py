@@ -110,7 +110,7 @@ class ReplicaWork(OfParameters, Protocol):
 
 
 @runtime_checkable
-class VaryingWork(OfParameters, Protocol):
+class VaryingWork(Protocol):
     """A work whose samples may be others in each epoch."""
 
     @property
