@@ -60,7 +60,9 @@ class PoolSettings:
 
     def __post_init__(self) -> None:
         if self.servers < 0 or self.threads < 1:
-            raise UserError(f"{self.servers} data servers of {self.threads} threads; take at least one of each")
+            raise UserError(
+                f"{self.servers} data servers of {self.threads} threads; take at least one of each"
+            )
         if not 0 < self.beat_seconds < self.silent_seconds:
             raise UserError(
                 f"a beat every {self.beat_seconds} s and silence of {self.silent_seconds} s; the silence is "
@@ -78,8 +80,8 @@ class ServerLine:
     """What a data server does."""
 
     name: str
-    pid: int
-    """0 for one that another machine lends."""
+    pid: int | None
+    """None for one that another machine lends, and one whose process has just ended."""
     supplied: int
     """Samples so far."""
     seconds: float
@@ -209,7 +211,7 @@ class DataPool:
             lines.append(
                 ServerLine(
                     name,
-                    staff.pid_of(name) if staff.is_watched(name) else 0,
+                    staff.pid_of(name) if staff.is_watched(name) else None,
                     offer.supplied,
                     offer.seconds,
                     offer.hits,
@@ -292,9 +294,7 @@ def open_pool(
                 "beat_seconds": settings.beat_seconds,
             }
             output = None if logs is None else logs / f"{name}.log"
-            return Call(
-                name, "cotswold.cluster.roles.data_server:main", told, {VARIABLE: token.text}, output
-            )
+            return Call(name, "cotswold.cluster.roles.data_server:main", told, {VARIABLE: token.text}, output)
 
         staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(staff.close)

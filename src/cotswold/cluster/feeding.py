@@ -61,9 +61,9 @@ class DataClient:
         where: str = "",
         start_seconds: float = _START_SECONDS,
     ) -> None:
-        """``address``: of the pool's head; without one the head calls (`own_address`). ``store``: the identity
-        of the store that is wanted; ``host``: the address of this machine at which other hosts reach it;
-        ``where``: what errors call the pool."""
+        """``address``: of the pool's head; without one the head calls (`own_address`). ``store``: the
+        identity of the store that is wanted; ``host``: the address of this machine at which other hosts
+        reach it; ``where``: what errors call the pool."""
         self._where = where or "the pool of data servers"
         self._start_seconds = start_seconds
         self._lock = threading.Condition()
@@ -91,12 +91,8 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
-        with self._lock:
-            if not self._wait(lambda: self._machine.is_here, self._start_seconds):
-                raise MachineError(
-                    f"{self._where} has no data server that serves after {self._start_seconds:g} s; see "
-                    "whether they run"
-                )
+        self._is_stopped = False
+        self._is_there()
         return Terms.parsed(self._machine.terms)
 
     def batches(
@@ -108,6 +104,8 @@ class DataClient:
         """
         text, ended = str(view), False
         self._is_stopped = False
+        if not self._is_there():
+            return
         try:
             while True:
                 while not ended and self._has_room(sample_bytes):
@@ -152,6 +150,16 @@ class DataClient:
         self.close()
 
     # --- the program's thread ---
+
+    def _is_there(self) -> bool:
+        """Wait until a server is there; False where that is not wanted any more."""
+        with self._lock:
+            if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
+                raise MachineError(
+                    f"{self._where} has no data server that serves after {self._start_seconds:g} s; see "
+                    "whether they run"
+                )
+            return not self._is_stopped
 
     def _has_room(self, sample_bytes: int) -> bool:
         with self._lock:
@@ -199,7 +207,7 @@ class DataClient:
         in_time = self._lock.wait_for(lambda: self._error is not None or holds(), seconds)
         if self._error is not None and not holds():
             raise self._error
-        return in_time
+        return bool(in_time)
 
     # --- the thread that carries messages ---
 
@@ -292,7 +300,7 @@ def batch_of(supplied: m.Supplied) -> Batch:
         raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
 
 
-def _tensor(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> torch.Tensor:  # type: ignore[type-arg]  # of either type
+def _tensor(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
         raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
     found = np.frombuffer(buffer, dtype).reshape(shape)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.making import Batch, Maker, Varying, Wanted
+from cotswold.data.augment import Augmentation
+from cotswold.data.making import Batch, Maker, Wanted
 from cotswold.data.order import Rows
 from cotswold.data.reader import shuffle_bytes, stored_bytes
 from cotswold.data.shard_cache import ShardCache
@@ -30,8 +30,6 @@ _VIEWS = 256
 """Views that are remembered, at most."""
 ROWS_MOST = 1 << 20
 """Samples of a batch, at most."""
-Variants: TypeAlias = tuple[object, ...]
-"""What `Varying` is made of, as plain values."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,11 @@ class View:
             return cls(str(split), int(seed), window, str(varying))
         except (ValueError, TypeError, LookupError) as error:
             raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What varies samples; raises UserError for what is no text of one."""
+        return Augmentation.of(json.loads(self.varying)) if self.varying else None
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,12 @@ class ServedStore:
         self,
         store: Store,
         cache_bytes: int,
-        varying: Callable[[str], Varying] | None = None,
-        by_default: str = "",
+        varying: str = "",
     ) -> None:
-        """``varying`` makes of a text of a `View` what varies samples; ``by_default`` is such a text."""
+        """``varying``: how samples are varied, as a `View` says it. Others may be asked for, but no functions
+        of somebody's own, which are called where the server was started with them alone."""
         self.store, self.cache = store, ShardCache(cache_bytes)
-        self._varying, self._by_default = varying, by_default
+        self._by_default = varying
         self._makers: dict[str, Maker] = {}
         self._lock = threading.Lock()
 
@@ -160,11 +163,12 @@ class ServedStore:
         view = View.parsed(text)
         if view.split not in self.store.splits:
             raise UserError(f"{self.store.path} has no split {view.split!r}")
-        varying = None
-        if view.varying:
-            if self._varying is None:
-                raise UserError("these data servers do not vary samples; start them with the run's recipe")
-            varying = self._varying(view.varying)
+        varying = view.augmentation
+        if varying is not None and view.varying != self._by_default and varying.has_own:
+            raise UserError(
+                "data servers call functions of somebody's own only where they were started with them; start "
+                "them with the run's recipe"
+            )
         maker = Maker(self.store, view.split, view.box, varying, view.seed)
         with self._lock:
             if len(self._makers) >= _VIEWS:
@@ -198,3 +202,8 @@ class ServedStore:
             (last - first) * shape.channels * plane * item,
             lambda: maker.read(first, last),
         )
+
+
+def said(augmentation: Augmentation | None) -> str:
+    """What a `View` says of it."""
+    return "" if augmentation is None else json.dumps(augmentation.state())

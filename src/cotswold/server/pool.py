@@ -86,8 +86,10 @@ class Pool:
 
     def forgive(self, seconds: float) -> None:
         """This process stood still for so long: nobody was silent meanwhile."""
-        for each in (*self.servers.values(), *self.trainers.values()):
-            each.heard += seconds
+        for server in self.servers.values():
+            server.heard += seconds
+        for trainer in self.trainers.values():
+            trainer.heard += seconds
 
     @property
     def roster(self) -> Roster:

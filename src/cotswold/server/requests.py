@@ -269,9 +269,7 @@ class Requests:
             return [self._send(request, oldest, now)]
         return []
 
-    def _refused(
-        self, sender: str, server: _Server, request: _Request, why: str, now: float
-    ) -> list[Send]:
+    def _refused(self, sender: str, server: _Server, request: _Request, why: str, now: float) -> list[Send]:
         server.owed.pop(request.ask.number, None)
         del request.asked[sender]
         if not why:

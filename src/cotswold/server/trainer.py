@@ -7,7 +7,7 @@ Knows: the roster, beats, its requests. Does not know: what is requested, clocks
     outside    a `Roster` that turns it away                        an error
     here       a `Roster` of the same pool                          here: servers join and leave
     here       a `Roster` of another pool                           an error: the head was started anew
-    here       the connection to a server ends                      here: without it, until the head lists it anew
+    here       the connection to a server ends                      here, without it until it is listed anew
     any        the connection to the head ends, or `Dismiss`        an error
 
 Every beat it says that it lives, and which roster it has; so a roster that was lost is sent again.
@@ -48,7 +48,9 @@ class Trainer:
         """Whether it has a roster, and knows what is served."""
         return bool(self._pool and self.terms)
 
-    def receive(self, sender: str, message: Roster | Supplied | Unsupplied | Dismiss, now: float) -> list[Send]:
+    def receive(
+        self, sender: str, message: Roster | Supplied | Unsupplied | Dismiss, now: float
+    ) -> list[Send]:
         """What the head or a server says."""
         match message:
             case Roster() if sender == POOL:

@@ -13,6 +13,7 @@ from cotswold.data import shuffle_bytes
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
 from cotswold.training import batch, downpour
+from cotswold.training.data_feed import feed_of
 from cotswold.training.greedy import Greedy
 from cotswold.training.holder import HeldInMemory, ParameterHolder
 from cotswold.training.joint import Joint
@@ -103,9 +104,11 @@ def layers_of(setting: Setting) -> LayerNetwork:
 
 def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
     """Shuffled batches of the training samples, or of a window (y, x) of each, for ever."""
-    training = setting.recipe.training
+    training, feed = setting.recipe.training, feed_of(setting, box)
     return setting.open_things.enter_context(
-        TrainingPictures(setting.store, training.batch_size, training.seed, training.device, box=box)
+        TrainingPictures(
+            setting.store, training.batch_size, training.seed, training.device, box=box, feed=feed
+        )
     )
 
 

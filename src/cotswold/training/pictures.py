@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
+from cotswold.data.feed import Feed
 from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe
@@ -31,11 +32,21 @@ class TrainingPictures:
     the same pictures in the same order, and can go on from where another one stood.
     """
 
-    def __init__(self, store: Store, batch: int, seed: int, device: str, *, box: Box | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        seed: int,
+        device: str,
+        *,
+        box: Box | None = None,
+        feed: Feed | None = None,
+    ) -> None:
+        """``feed``: who makes the batches, of that window and seed; None for this process."""
         self._labelled = bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", self._batch, seed=seed, box=box)
+        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, feed=feed)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

@@ -24,8 +24,8 @@ def main(
     arguments: Mapping[str, object],
     logs: str | None = None,
 ) -> int:
-    """The life of a head: it calls ``trainers`` (names and addresses), who may then attend, and serves until it
-    is killed.
+    """The life of a head: it calls ``trainers`` (names and addresses), who may then attend, and serves until
+    it is killed.
 
     ``settings`` as `described`, ``work`` and ``arguments`` as for `open_pool`; servers print into the folder
     ``logs``. The token is in the environment. Raises MachineError where every server is dead, and no start

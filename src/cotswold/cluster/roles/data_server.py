@@ -61,7 +61,7 @@ class DataWork(Protocol):
     def batch(
         self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Samples ``(image, channel, y, x)``, images last, and labels; raises CotswoldError where it cannot."""
+        """Samples ``(image, channel, y, x)``, images last, and labels. Raises CotswoldError."""
         ...
 
 
@@ -238,5 +238,5 @@ def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tens
         number,
         tuple(last.shape),
         tuple(labels.shape),
-        (memoryview(last).cast("B"), memoryview(labels.numpy()).cast("B")),
+        (last.data.cast("B"), labels.numpy().data.cast("B")),
     )

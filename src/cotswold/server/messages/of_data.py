@@ -2,9 +2,9 @@
 
 Knows: the fields. Does not know: what a sample is, what servers are asked to do with it.
 
-A request names samples by their rows in a split and says which *view* of them is wanted: the split, how it is
-varied, the window. What becomes of it depends on these alone, so any server may answer any request, and answer
-it twice.
+A request names samples by their rows in a split and says which *view* of them is wanted: the split, how it
+is varied, the window. What becomes of it depends on these alone, so any server may answer any request, and
+answer it twice.
 """
 
 from __future__ import annotations
