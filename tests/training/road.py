@@ -28,6 +28,8 @@ LOCAL, CONVOLUTION = "layers.0.weight", "layers.2.weight"
 class Pictures:
     """Drawn samples of three classes."""
 
+    varies = False
+
     def __init__(self) -> None:
         numbers = torch.Generator().manual_seed(0)
         self.inputs = torch.randn(SAMPLES, 1, 8, 8, generator=numbers, dtype=torch.float64)

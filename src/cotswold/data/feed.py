@@ -5,7 +5,7 @@ Knows: batches that are wanted, in order. Does not know: epochs without end, thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import tee
 from typing import Any, Protocol
 
@@ -19,8 +19,11 @@ from cotswold.data.order import Order, Split
 class Feed(Protocol):
     """Makes what is wanted, and may do so ahead."""
 
-    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Iterator[Batch]:
+    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
         """The batches of epoch after epoch, in their order; the iterator may be closed at any time."""
+
+    def stop(self) -> None:
+        """Have an iterator end that waits for others in another thread."""
 
 
 class StoreFeed:
@@ -30,13 +33,16 @@ class StoreFeed:
         """``batch``: samples of one, at most."""
         self._maker, self._split, self._batch = maker, split, batch
 
-    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Iterator[Batch]:
+    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
         """As `Feed.batches`. Raises StoreError for a damaged chunk."""
         handed, read = tee(epochs)
         buffer = Buffer(order, self._split.shard, self._batch, read, self._read)
         for epoch in handed:
             for rows in epoch.batches():
                 yield self._maker.batch(Wanted(epoch.number, rows), buffer.take(epoch.number, rows))
+
+    def stop(self) -> None:
+        """As `Feed.stop`: it never waits for others."""
 
     def _read(self, shard: int) -> NDArray[Any]:
         rows = self._split.rows_of(shard)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,8 @@ class Reader:
     def next(self) -> Batch:
         """The next batch, whatever epoch it belongs to. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
-            self._ahead = _Ahead(self._feed.batches(self._order, self._epochs(self.epoch, self.position)))
+            batches = self._feed.batches(self._order, self._epochs(self.epoch, self.position))
+            self._ahead = _Ahead(batches, self._feed.stop)
         begun = time.perf_counter()
         try:
             batch = self._ahead.get()
@@ -180,8 +181,9 @@ def stored_bytes(store: Store) -> int:
 class _Ahead:
     """A thread that keeps a few batches ready, and hands on what goes wrong in it."""
 
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Generator[Batch, None, None], stop: Callable[[], None]) -> None:
+        """``stop`` ends the waiting of ``batches`` in another thread."""
+        self._batches, self._stop_waiting = batches, stop
         self._ready: queue.Queue[Batch | Exception] = queue.Queue(_AHEAD)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
@@ -195,7 +197,9 @@ class _Ahead:
 
     def close(self) -> None:
         self._stop.set()
+        self._stop_waiting()
         self._thread.join()
+        self._batches.close()
 
     def _run(self) -> None:
         try:

@@ -23,6 +23,7 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
     "cluster": set(Cluster.model_fields) - {"replay"},  # a checkpoint has what is left to be drawn again
     "price": True,
     "evaluate": True,
+    "data": {"servers", "cache"},
     "training": {
         *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"),
         *(

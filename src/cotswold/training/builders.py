@@ -10,9 +10,11 @@ from functools import partial
 import torch
 
 from cotswold.data import shuffle_bytes
+from cotswold.data.serving import said
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
 from cotswold.training import batch, downpour
+from cotswold.training.data_feed import feed_of
 from cotswold.training.greedy import Greedy
 from cotswold.training.holder import HeldInMemory, ParameterHolder
 from cotswold.training.joint import Joint
@@ -104,7 +106,7 @@ def layers_of(setting: Setting) -> LayerNetwork:
 
 def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
     """Shuffled batches of the training samples, or of a window (y, x) of each, for ever."""
-    training = setting.recipe.training
+    training, varying = setting.recipe.training, varying_of(setting.recipe, setting.store)
     return setting.open_things.enter_context(
         TrainingPictures(
             setting.store,
@@ -112,7 +114,8 @@ def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
             training.seed,
             training.device,
             box=box,
-            varying=varying_of(setting.recipe, setting.store),
+            varying=varying,
+            feed=feed_of(setting, said(varying)),
         )
     )
 

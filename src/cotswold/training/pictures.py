@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
+from cotswold.data.feed import Feed
 from cotswold.data.making import Varying
 from cotswold.geometry import Box
 from cotswold.ops import images_last
@@ -42,11 +43,13 @@ class TrainingPictures:
         *,
         box: Box | None = None,
         varying: Varying | None = None,
+        feed: Feed | None = None,
     ) -> None:
+        """``feed``: who makes the batches, of that window, seed and variants; None for this process."""
         self._labelled = bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying)
+        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying, feed=feed)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

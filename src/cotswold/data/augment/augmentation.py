@@ -57,6 +57,11 @@ class Augmentation:
         """Of tables as recipes have them, each with its ``name`` and parameters. Raises UserError."""
         return cls(tuple(map(_step, steps)))
 
+    @property
+    def has_own(self) -> bool:
+        """Whether a function of somebody's own is among them."""
+        return any(isinstance(each, Own) for each in self.steps)
+
     def state(self) -> list[dict[str, object]]:
         """Plain values, of which `of` makes the same."""
         return [_plain(each) for each in self.steps]

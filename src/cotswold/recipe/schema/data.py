@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from cotswold.recipe.limits import items
+from cotswold.recipe.limits import at_most, items
 from cotswold.recipe.schema.augment import Colour, Transform
-from cotswold.recipe.schema.fields import Features, Fraction, Pair, Samples, Section, Text, Texts
+from cotswold.recipe.schema.fields import ByteSize, Features, Fraction, Pair, Samples, Section, Text, Texts
 
 
 class SourcedData(Section):
@@ -31,6 +31,33 @@ class SourcedData(Section):
     """The part of the training samples that is kept for validation."""
     test: Fraction = 0.0
     """The part of the samples that is kept for testing, where splits are drawn at random."""
+    servers: Annotated[int, Field(ge=0), at_most(10_000)] | Text = 0
+    """Data servers: processes apart that read, augment and hand out training samples. A number: so many are
+    started with the run, and end with it; a text, `HOST:PORT`: a pool that somebody has started; 0:
+    the run reads for itself. For `supervised`, `greedy` and `joint` in one process. No bit of a result
+    depends on it."""
+    cache: ByteSize = "1 GB"
+    """Memory in which each data server keeps shards of the data, at most: `512 MB`, `4 GB`."""
+
+    @field_validator("servers")
+    @classmethod
+    def _are_somewhere(cls, value: int | str) -> int | str:
+        if isinstance(value, str):
+            server_place(value)
+        return value
+
+
+def server_place(text: str) -> tuple[str, int]:
+    """Host and port of a pool of data servers; raises ValueError for what names none.
+
+    >>> server_place("10.0.0.1:4000"), server_place("[::1]:4000")
+    (('10.0.0.1', 4000), ('::1', 4000))
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{text!r:.80} names no pool; write a number of servers to start, or HOST:PORT")
+    return host, int(port)
 
 
 class PictureData(SourcedData):

@@ -5,9 +5,10 @@ Knows: types, limits of single fields. Does not know: which tables there are.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cotswold.errors import RecipeError
 from cotswold.recipe.limits import at_most, characters, items
@@ -39,6 +40,32 @@ Span = Annotated[float, Field(gt=0), at_most(1e6)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, characters(4096)]
 Texts = Annotated[list[Text], items(10_000)]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
+
+
+def byte_count(text: str) -> int:
+    """How many bytes a text says; raises ValueError for one that says none.
+
+    >>> byte_count("1.5 GB"), byte_count("2 MiB")
+    (1500000000, 2097152)
+    """
+    found = _SIZE.fullmatch(text.strip())
+    unit = None if found is None else _UNITS.get(found[2].upper())
+    if found is None or unit is None:
+        raise ValueError(f"{text!r:.40} is no size; write a number and its unit, such as 512 MB or 4 GB")
+    return int(float(found[1]) * unit)
+
+
+def _is_size(text: str) -> str:
+    byte_count(text)
+    return text
+
+
+ByteSize = Annotated[Text, AfterValidator(_is_size)]
+"""A number of bytes with its unit."""
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:

@@ -12,6 +12,15 @@ from .every import ToReplica as ToReplica
 from .every import ToServer as ToServer
 from .every import ToUpdates as ToUpdates
 from .every import ToWorker as ToWorker
+from .of_data import POOL as POOL
+from .of_data import Ask as Ask
+from .of_data import Attend as Attend
+from .of_data import Cancel as Cancel
+from .of_data import Depart as Depart
+from .of_data import Offer as Offer
+from .of_data import Roster as Roster
+from .of_data import Supplied as Supplied
+from .of_data import Unsupplied as Unsupplied
 from .of_ranks import PulledPart as PulledPart
 from .of_ranks import PullPart as PullPart
 from .of_ranks import PushPart as PushPart
@@ -75,6 +84,7 @@ __all__ = [
     "COORDINATOR",
     "MESSAGES",
     "PARTS",
+    "POOL",
     "Aborted",
     "Accept",
     "Admitted",
@@ -82,10 +92,14 @@ __all__ = [
     "Answer",
     "Apart",
     "Applied",
+    "Ask",
+    "Attend",
     "Beat",
     "Begin",
+    "Cancel",
     "Close",
     "Computed",
+    "Depart",
     "Directions",
     "Dismiss",
     "End",
@@ -107,6 +121,7 @@ __all__ = [
     "Leave",
     "Message",
     "Node",
+    "Offer",
     "Open",
     "Order",
     "Ordered",
@@ -127,16 +142,19 @@ __all__ = [
     "Reduce",
     "Refused",
     "Rejoin",
+    "Roster",
     "Round",
     "Send",
     "Settled",
     "Shard",
     "SumName",
+    "Supplied",
     "ToRank",
     "ToReplica",
     "ToServer",
     "ToUpdates",
     "ToWorker",
+    "Unsupplied",
     "Update",
     "UpdateRefused",
     "Validate",

@@ -8,6 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.server.messages.of_data import (
+    Ask,
+    Attend,
+    Cancel,
+    Depart,
+    Offer,
+    Roster,
+    Supplied,
+    Unsupplied,
+)
 from cotswold.server.messages.of_ranks import PulledPart, PullPart, PushPart
 from cotswold.server.messages.of_replicas import Admitted, Alive, Directions
 from cotswold.server.messages.of_rounds import Accept, Answer, Round, Write, Written
@@ -94,6 +104,8 @@ ToUpdates = Update | PullNewer | Order | PullFrozen
 """A replica, or the coordinator, to the asynchronous half of a server."""
 ToRank = PullPart | PushPart | PulledNewer
 """The rank of a replica that has the conversation, or a server, to another of its ranks."""
+OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied
+"""Between trainers, data servers and the head of their pool."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
     FromWorker
@@ -106,6 +118,7 @@ Message = (
     | FromUpdates
     | ToRank
     | PulledPart
+    | OfData
 )
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -115,6 +128,7 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Admitted, Alive, Directions),
     *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
     *(PullPart, PulledPart, PushPart),
+    *(Offer, Attend, Roster, Depart, Ask, Cancel, Supplied, Unsupplied),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (

@@ -1,0 +1,320 @@
+"""A pool of data servers: its head, with the processes that it starts.
+
+Knows: the head's state machine, processes, the endpoint. Does not know: what is served, who trains.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cotswold.cluster.listening import Listening, OnEvent, TroubleError
+from cotswold.cluster.post import AnyMessage, Post
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.endpoint import PortsTakenError
+from cotswold.cluster.transport.folder import remove_left_folders
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Call, ForkServer, Processes, Token
+from cotswold.host.token import VARIABLE
+from cotswold.server import messages as m
+from cotswold.server.pool import Pool
+
+PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
+"""What whoever starts data servers imports once."""
+KIND = "data-server"
+_TICK_SECONDS = 0.1
+_PAUSE_SECONDS = 1.0
+_HEARD = (m.Offer, m.Attend, m.Depart)
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """What a pool is; raises UserError for what cannot be."""
+
+    servers: int = 2
+    threads: int = 1
+    """Of a server."""
+    host: str | None = None
+    """The address of this machine at which others reach it; None where all trainers are on this host."""
+    port: int = 0
+    """Of the head; 0 for any that is free."""
+    ports: tuple[int, int] | None = None
+    """Of the servers; None for any that are free."""
+    encrypt: bool = True
+    """Whether samples are secret between hosts."""
+    silent_seconds: float = 10.0
+    """After which a server or a trainer that says nothing is gone."""
+    beat_seconds: float = 1.0
+    restarts: bool = True
+    """Whether a server that died is started again."""
+
+    def __post_init__(self) -> None:
+        if self.servers < 0 or self.threads < 1:
+            raise UserError(
+                f"{self.servers} data servers of {self.threads} threads; take at least one of each"
+            )
+        if not 0 < self.beat_seconds < self.silent_seconds:
+            raise UserError(
+                f"a beat every {self.beat_seconds} s and silence of {self.silent_seconds} s; the silence is "
+                "longer than a beat"
+            )
+
+    @property
+    def processes(self) -> ClusterSettings:
+        """Those of the servers."""
+        return ClusterSettings(encrypt=self.encrypt, ports=self.ports, silent_seconds=self.silent_seconds)
+
+
+@dataclass(frozen=True)
+class ServerLine:
+    """What a data server does."""
+
+    name: str
+    pid: int | None
+    """None for one that another machine lends, and one whose process has just ended."""
+    supplied: int
+    """Samples so far."""
+    seconds: float
+    """In which its threads made them."""
+    hits: int
+    misses: int
+    cached_bytes: int
+    cached_bytes_most: int
+    waiting: int
+    """Requests that wait."""
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """Where things are, for whoever watches."""
+
+    servers: tuple[ServerLine, ...]
+    trainers: tuple[str, ...]
+    ended: Mapping[str, str]
+    """Servers that ended, and why."""
+    refused: Mapping[str, int]
+    """By the head's endpoint: strangers, and what was no message."""
+
+
+class _Conversation(Listening):
+    """Whatever the head hears."""
+
+    tick_seconds = _TICK_SECONDS
+
+    def __init__(self, post: Post, staff: Staff, machine: Pool, on_event: OnEvent) -> None:
+        super().__init__(post, staff, on_event)
+        self.machine = machine
+        self._last = time.monotonic()
+
+    @property
+    def ends(self) -> Mapping[str, str]:
+        """Why servers ended."""
+        return dict(self._ends)
+
+    def dismiss(self) -> None:
+        """Tell servers and trainers that it is over, and end the processes."""
+        for name in self.machine.trainers:
+            self.post.send(name, m.Dismiss(0))
+        self._end((), tuple(self.machine.servers))
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _HEARD):
+            before = set(self.machine.servers)
+            self.deliver(self.machine.receive(sender, message, time.monotonic()))
+            if sender not in before and sender in self.machine.servers and self.staff.is_watched(sender):
+                self.staff.joined(sender)
+                self._on_event("data_server", {"name": sender})
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        return self.machine.gone(name)
+
+    def _visitor_lost(self, name: str, why: str) -> None:
+        self.deliver(self.machine.gone(name))
+
+    def _tick(self, now: float) -> None:
+        stood, self._last = now - self._last, now
+        if stood > _PAUSE_SECONDS:
+            self.machine.forgive(stood)
+        self._give_up_lost(now)
+        for name in set(self.machine.servers):
+            if now - self.machine.servers[name].heard > self.machine.silent_seconds:
+                self._end_silent(name)
+        self.deliver(self.machine.tick(now))
+        self.staff.tick(now)
+        if self.staff.is_hopeless and self._hired and not self.machine.servers:
+            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            raise TroubleError(f"every data server is dead{last}")
+
+    _hired = 0
+
+    def hire(self, count: int) -> None:
+        """Start so many servers."""
+        self.staff.hire(count)
+        self._hired = count
+
+    def _end_silent(self, name: str) -> None:
+        """A server that is stopped, or hangs, is killed, and another takes its place."""
+        if self.staff.is_watched(name):
+            self.staff.signal(name, signal.SIGKILL)
+
+
+class DataPool:
+    """A pool that serves; use in a ``with`` statement, or `close`. One thread uses it."""
+
+    def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
+        self._conversation, self._resources = conversation, resources
+
+    @property
+    def address(self) -> str:
+        """By which trainers and servers connect; no secret."""
+        return self._conversation.post.endpoint.address
+
+    @property
+    def port_address(self) -> str:
+        """``HOST:PORT``, where trainers of other hosts connect."""
+        return self._conversation.post.endpoint.port_address
+
+    @property
+    def machine(self) -> Pool:
+        """What the head knows."""
+        return self._conversation.machine
+
+    def connect(self, name: str, address: str) -> None:
+        """Call a trainer, which may then attend."""
+        self._conversation.post.endpoint.connect(name, address)
+
+    def proceed(self, seconds: float) -> None:
+        """Serve for so long; raises TroubleError where every server is dead, and no more are started."""
+        deadline = time.monotonic() + seconds
+        self._conversation.wait(lambda: time.monotonic() >= deadline)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Serve until something holds; raises as `proceed`."""
+        self._conversation.wait(until)
+
+    def status(self) -> PoolStatus:
+        """Where things are."""
+        staff, machine = self._conversation.staff, self.machine
+        lines = []
+        for name in sorted(machine.servers):
+            offer = machine.servers[name].offer
+            lines.append(
+                ServerLine(
+                    name,
+                    staff.pid_of(name) if staff.is_watched(name) else None,
+                    offer.supplied,
+                    offer.seconds,
+                    offer.hits,
+                    offer.misses,
+                    offer.cached_bytes,
+                    offer.cached_bytes_most,
+                    offer.waiting,
+                )
+            )
+        return PoolStatus(
+            tuple(lines),
+            tuple(sorted(machine.trainers)),
+            self._conversation.ends,
+            dict(self._conversation.post.endpoint.refused),
+        )
+
+    def close(self) -> None:
+        """End all."""
+        self._conversation.dismiss()
+        self._resources.close()
+        remove_left_folders()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_pool(
+    settings: PoolSettings,
+    work: str,
+    arguments: Mapping[str, object],
+    *,
+    token: Token,
+    processes: Processes | None = None,
+    logs: Path | None = None,
+    on_event: OnEvent = lambda kind, more: None,
+) -> DataPool:
+    """Start the head of a pool in this process, and its servers; returns at once.
+
+    ``work`` (``"module:function"``) makes in each server, of ``arguments``, what makes batches
+    (`roles.data_server.DataWork`). Raises UserError and MachineError where processes cannot be started, or
+    nobody can listen there.
+    """
+    with ExitStack() as opened:
+        resources = ExitStack()
+        opened.push(resources)
+        if processes is None:
+            own = ForkServer(PRELOADED)
+            resources.callback(own.close)
+            processes = own
+        reach = Reach.of(settings.processes, settings.host)
+        try:
+            endpoint = Endpoint(
+                token,
+                m.POOL,
+                host=settings.host,
+                ports=(settings.port,) if settings.port else (),
+                mode=None if settings.host is None else "curve",
+                lost_seconds=reach.lost_seconds,
+            )
+        except PortsTakenError as error:
+            raise MachineError(
+                f"port {settings.port} of {settings.host} is taken: another pool serves there, perhaps; end "
+                "it, or serve at another port (0: any that is free)"
+            ) from error
+        opened.callback(endpoint.close)
+
+        def call_of(name: str) -> Call:
+            told = {
+                "name": name,
+                "pool": endpoint.address,
+                "work": work,
+                "arguments": dict(arguments),
+                "reach": reach.said(),
+                "threads": settings.threads,
+                "beat_seconds": settings.beat_seconds,
+            }
+            output = None if logs is None else logs / f"{name}.log"
+            return Call(name, "cotswold.cluster.roles.data_server:main", told, {VARIABLE: token.text}, output)
+
+        staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
+        opened.callback(staff.close)
+        machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
+        conversation = _Conversation(Post(endpoint), staff, machine, on_event)
+        if settings.servers:
+            conversation.hire(settings.servers)
+        opened.pop_all()
+        return DataPool(conversation, resources)
+
+
+def described(settings: PoolSettings) -> dict[str, object]:
+    """Settings as plain values, of which `settings_of` makes them again."""
+    return dict(vars(settings))
+
+
+def settings_of(said: Mapping[str, object]) -> PoolSettings:
+    """The settings that `described` gave."""
+    known = dict(said)
+    ports = known.get("ports")
+    if isinstance(ports, list):
+        known["ports"] = tuple(ports)
+    return replace(PoolSettings(), **known)  # type: ignore[arg-type]  # as JSON says it

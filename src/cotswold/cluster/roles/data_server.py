@@ -1,0 +1,242 @@
+"""A data server: makes batches that trainers ask for.
+
+Knows: endpoints, the queue of a server, threads. Does not know: what a batch is made of.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from cotswold.cluster.messages import Finish
+from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.transport import Lost, Ready
+from cotswold.errors import CotswoldError, MachineError, UserError, told
+from cotswold.host import keep_freed_bytes
+from cotswold.host.processes import function_of
+from cotswold.server import messages as m
+from cotswold.server.supplying import Job, Supplying
+
+_TICK_SECONDS = 0.2
+_AHEAD = 2
+"""Requests that are with the threads, a thread: one is made, one waits."""
+_WAITING_BYTES = 256 << 20
+"""Answers that a trainer has not taken, above which its next ones wait."""
+
+
+class Cache(Protocol):
+    """What is said of a cache."""
+
+    hits: int
+    misses: int
+    bytes: int
+    bytes_most: int
+
+
+@runtime_checkable
+class DataWork(Protocol):
+    """What a data server computes; several threads ask at once."""
+
+    @property
+    def terms(self) -> str:
+        """JSON: what is served."""
+        ...
+
+    @property
+    def cache(self) -> Cache:
+        """What is kept in memory."""
+        ...
+
+    def batch(
+        self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Samples ``(image, channel, y, x)``, images last, and labels. Raises CotswoldError."""
+        ...
+
+
+def main(
+    *,
+    name: str,
+    pool: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int = 1,
+    beat_seconds: float = 1.0,
+    slow_seconds: float = 0.0,
+) -> int:
+    """The life of the data server called ``name``, the head of whose pool is at the address ``pool``.
+
+    ``work`` (``"module:function"``) makes a `DataWork` of ``arguments``; ``reach`` are the fields of `Reach`;
+    so many ``threads`` make batches. The token is in the environment. ``slow_seconds``: what each batch takes
+    longer, to try what a slow server does. Raises MachineError where the head ends first.
+    """
+    torch.set_num_threads(1)
+    keep_freed_bytes()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the head ends it
+    made = function_of(work)(**arguments)
+    if not isinstance(made, DataWork):
+        raise UserError(f"{work} makes a {type(made).__name__}, which makes no batches")
+    with own_endpoint(name, Reach(**reach)) as endpoint:
+        endpoint.connect(m.POOL, pool)
+        server = DataServer(name, made, Post(endpoint), threads, beat_seconds, slow_seconds)
+        try:
+            server.serve()
+        finally:
+            server.close()
+    return 0
+
+
+class DataServer:
+    """One server; `serve` until the head says that it is over."""
+
+    def __init__(
+        self,
+        name: str,
+        work: DataWork,
+        post: Post,
+        threads: int,
+        beat_seconds: float,
+        slow_seconds: float = 0.0,
+    ) -> None:
+        self._name, self._work, self._post = name, work, post
+        self._machine = Supplying(name)
+        self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
+        self._beaten = float("-inf")
+        self._supplied, self._seconds = 0, 0.0
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._under_way = 0
+        self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        post.endpoint.watch(self._woken)
+        self._threads = [
+            threading.Thread(target=self._run, name=f"making-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def serve(self) -> None:
+        """Answer until it is over; raises MachineError where the head is lost."""
+        while self._attend(self._post.receive(_TICK_SECONDS)):
+            self._tell_made()
+            self._give_out()
+            now = time.monotonic()
+            if now - self._beaten >= self._beat_seconds:
+                self._beaten = now
+                self._post.send(m.POOL, self._offer())
+
+    def close(self) -> None:
+        """End the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _attend(self, event: object) -> bool:
+        match event:
+            case Letter(sender, Finish() | m.Dismiss()) if sender == m.POOL:
+                return False
+            case Letter(sender, message) if isinstance(message, m.Ask | m.Cancel):
+                for each in self._machine.receive(sender, message):
+                    self._post.send(each.to, each.message)
+            case Ready():
+                with suppress(BlockingIOError):
+                    os.read(self._woken, 4096)
+            case Lost(peer, why) if peer == m.POOL:
+                raise MachineError(f"{self._name} lost the head of its pool ({why})")
+            case Lost(peer, _):
+                self._machine.lost(peer)
+            case _:
+                pass
+        return True
+
+    def _give_out(self) -> None:
+        """Have threads make what is next."""
+        while self._under_way < _AHEAD * len(self._threads):
+            job = self._machine.next()
+            if job is None:
+                return
+            self._under_way += 1
+            self._jobs.put(job)
+
+    def _tell_made(self) -> None:
+        while self._made:
+            job, found, seconds = self._made.popleft()
+            self._under_way -= 1
+            self._seconds += seconds
+            if not self._machine.done(job):
+                continue
+            if self._post.endpoint.waiting_bytes(job.trainer) > _WAITING_BYTES:
+                found = ""  # it does not take what it has asked for
+            if isinstance(found, str):
+                answer: m.Message = m.Unsupplied(self._name, job.ask.number, found)
+            else:
+                answer = supplied(self._name, job.ask.number, *found)
+                self._supplied += job.ask.samples
+            self._post.send(job.trainer, answer)
+
+    def _offer(self) -> m.Offer:
+        cache = self._work.cache
+        return m.Offer(
+            self._name,
+            self._post.endpoint.address,
+            self._work.terms,
+            self._supplied,
+            self._seconds,
+            cache.hits,
+            cache.misses,
+            cache.bytes,
+            cache.bytes_most,
+            self._machine.waiting,
+        )
+
+    # --- in the threads ---
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            began = time.perf_counter()
+            found: tuple[torch.Tensor, torch.Tensor] | str
+            try:
+                if self._slow_seconds:
+                    time.sleep(self._slow_seconds)
+                rows = np.frombuffer(buffer_of(job.ask.buffers), np.int64)
+                if len(rows) != job.ask.samples:
+                    raise UserError(f"{len(rows)} rows where {job.ask.samples} were announced")
+                found = self._work.batch(job.ask.view, job.ask.epoch, rows)
+            except CotswoldError as error:
+                found = str(error) or type(error).__name__
+            except Exception as error:  # a transform of somebody's own may raise anything
+                found = told(error) or type(error).__name__
+            self._made.append((job, found, time.perf_counter() - began))
+            with suppress(BlockingIOError):  # it has been woken often enough
+                os.write(self._wake, b"!")
+            del job, found
+
+
+def buffer_of(buffers: tuple[object, ...]) -> memoryview:
+    """The only buffer of a message; raises UserError for none."""
+    if len(buffers) != 1 or not isinstance(buffers[0], bytes | bytearray | memoryview):
+        raise UserError("a request without rows")
+    return memoryview(buffers[0])
+
+
+def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.Supplied:
+    """A batch as a message, of which nothing is copied: samples are images last."""
+    last = samples.permute(2, 3, 1, 0).numpy()
+    return m.Supplied(
+        server,
+        number,
+        tuple(last.shape),
+        tuple(labels.shape),
+        (last.data.cast("B"), labels.numpy().data.cast("B")),
+    )

@@ -1,0 +1,209 @@
+"""What a data server does: batches of a store's samples, from shards that it keeps in memory.
+
+Knows: a store, views of it, a cache of its shards. Does not know: who asks, processes, the order of samples.
+
+Shards are kept as the store has them, read, checked and unpacked, so a hit costs a copy of the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.augment import Augmentation
+from cotswold.data.making import Batch, Maker, Wanted
+from cotswold.data.order import Rows
+from cotswold.data.reader import shuffle_bytes, stored_bytes
+from cotswold.data.shard_cache import ShardCache
+from cotswold.data.store import Store
+from cotswold.errors import UserError
+from cotswold.files import MalformedError, take
+from cotswold.geometry import Box
+
+_VIEWS = 256
+"""Views that are remembered, at most."""
+ROWS_MOST = 1 << 20
+"""Samples of a batch, at most."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Which samples are wanted, and how: all that a sample of an epoch depends on besides its row."""
+
+    split: str
+    seed: int = 0
+    box: Box | None = None
+    """A window (y, x)."""
+    varying: str = ""
+    """JSON of how samples are varied; empty for as they are."""
+
+    def __str__(self) -> str:
+        """As JSON, by which `parsed` makes it again."""
+        box = None if self.box is None else [list(self.box.start), list(self.box.stop)]
+        return json.dumps([self.split, self.seed, box, self.varying])
+
+    @classmethod
+    def parsed(cls, text: str) -> View:
+        """The view that a text is; raises UserError for any other text."""
+        try:
+            split, seed, box, varying = json.loads(text)
+            window = None if box is None else Box(tuple(map(int, box[0])), tuple(map(int, box[1])))
+            return cls(str(split), int(seed), window, str(varying))
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What varies samples; raises UserError for what is no text of one."""
+        return Augmentation.of(json.loads(self.varying)) if self.varying else None
+
+
+@dataclass(frozen=True)
+class SplitTerms:
+    """What a reader must know of a split that it does not read itself."""
+
+    samples: int
+    shard: int
+    buffer: int
+    """Samples of the shuffle buffer."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is served: enough for a trainer that has no store."""
+
+    store: str
+    """Its identity."""
+    shape: tuple[int, int, int]
+    """(channel, y, x) of a sample."""
+    outputs: int
+    """Classes, or numbers to predict; 0 without labels."""
+    splits: dict[str, SplitTerms]
+    varying: str = ""
+    """How training samples are varied, where nothing else is asked for."""
+
+    @classmethod
+    def of(cls, store: Store, varying: str = "") -> Terms:
+        """Those of a store."""
+        splits = {
+            split: SplitTerms(samples, store.shard(split), shuffle_bytes(store, split) // stored_bytes(store))
+            for split, samples in store.splits.items()
+            if samples
+        }
+        shape = store.shape
+        return cls(
+            store.identity, (shape.channels, shape.height, shape.width), store.outputs, splits, varying
+        )
+
+    def __str__(self) -> str:
+        splits = {name: vars(each) for name, each in self.splits.items()}
+        return json.dumps({**vars(self), "splits": splits}, sort_keys=True)
+
+    @classmethod
+    def parsed(cls, text: str) -> Terms:
+        """The terms that a text is; raises UserError for any other text."""
+        try:
+            said = json.loads(text)
+            splits = {str(name): SplitTerms(**each) for name, each in take(said, "splits", dict).items()}
+            channels, height, width = take(said, "shape", list)
+            return cls(
+                take(said, "store", str),
+                (int(channels), int(height), int(width)),
+                take(said, "outputs", int),
+                splits,
+                take(said, "varying", str),
+            )
+        except (ValueError, TypeError, LookupError, MalformedError) as error:
+            raise UserError(f"data servers of another version: they serve {text[:80]!r} ({error})") from error
+
+
+class ServedStore:
+    """Batches of any view of a store; several threads may ask."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache_bytes: int,
+        varying: str = "",
+    ) -> None:
+        """``varying``: how samples are varied, as a `View` says it. Others may be asked for, but no functions
+        of somebody's own, which are called where the server was started with them alone."""
+        self.store, self.cache = store, ShardCache(cache_bytes)
+        self._by_default = varying
+        self._makers: dict[str, Maker] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def terms(self) -> str:
+        """`Terms`, in JSON."""
+        return str(Terms.of(self.store, self._by_default))
+
+    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+        """Samples, images last, and labels, of an epoch. Raises UserError for what is not there, StoreError
+        for a damaged chunk."""
+        maker = self._maker(view)
+        count = len(maker.labels)
+        if not 0 < len(rows) <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
+            raise UserError(
+                f"a batch of {len(rows)} rows of epoch {epoch} is none of {maker.split}, which has {count}"
+            )
+        return maker.batch(Wanted(epoch, rows), self._stored(maker, rows))
+
+    def _maker(self, text: str) -> Maker:
+        with self._lock:
+            found = self._makers.get(text)
+        if found is not None:
+            return found
+        view = View.parsed(text)
+        if view.split not in self.store.splits:
+            raise UserError(f"{self.store.path} has no split {view.split!r}")
+        varying = view.augmentation
+        if varying is not None and view.varying != self._by_default and varying.has_own:
+            raise UserError(
+                "data servers call functions of somebody's own only where they were started with them; start "
+                "them with the run's recipe"
+            )
+        maker = Maker(self.store, view.split, view.box, varying, view.seed)
+        with self._lock:
+            if len(self._makers) >= _VIEWS:
+                del self._makers[next(iter(self._makers))]
+            return self._makers.setdefault(text, maker)
+
+    def _stored(self, maker: Maker, rows: Rows) -> NDArray[Any]:
+        """Rows as they are stored, in their order."""
+        size = self.store.shard(maker.split)
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        shards = ascending // size
+        starts = np.flatnonzero(np.diff(shards, prepend=-1))
+        found: NDArray[Any] | None = None
+        for start, stop in zip(starts, (*starts[1:], len(rows)), strict=True):
+            number = int(shards[start])
+            kept = self._shard(maker, number, size)
+            if found is None:
+                found = np.empty((len(rows), *kept.shape[1:]), kept.dtype)
+            found[order[start:stop]] = kept[ascending[start:stop] - number * size]
+        assert found is not None, "there are rows"
+        return found
+
+    def _shard(self, maker: Maker, number: int, size: int) -> NDArray[Any]:
+        first, last = number * size, min((number + 1) * size, len(maker.labels))
+        box, shape = maker.read_box, self.store.shape
+        plane = shape.height * shape.width if box is None else box.size
+        item = np.dtype(self.store.transform.preparation.dtype).itemsize
+        return self.cache.get(
+            (maker.split, number, box),
+            (last - first) * shape.channels * plane * item,
+            lambda: maker.read(first, last),
+        )
+
+
+def said(augmentation: Augmentation | None) -> str:
+    """What a `View` says of it."""
+    return "" if augmentation is None else json.dumps(augmentation.state())

@@ -1,0 +1,120 @@
+"""Between trainers, data servers and the head of their pool.
+
+Knows: the fields. Does not know: what a sample is, what servers are asked to do with it.
+
+A request names samples by their rows in a split and says which *view* of them is wanted: the split, how it
+is varied, the window. What becomes of it depends on these alone, so any server may answer any request, and
+answer it twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POOL = "pool"
+"""The name of the head, to which trainers and data servers send."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A data server lives, and serves a store; it says so in every beat."""
+
+    name: str
+    address: str
+    terms: str
+    """JSON: what it serves. All servers of a pool say the same."""
+    supplied: int
+    """Samples so far."""
+    seconds: float
+    """In which its threads made them, all together."""
+    hits: int
+    """Shards that were found in its cache."""
+    misses: int
+    cached_bytes: int
+    cached_bytes_most: int
+    """The most that the cache ever had."""
+    waiting: int
+    """Requests that wait."""
+
+
+@dataclass(frozen=True)
+class Attend:
+    """A trainer is there; it says so in every beat. Answered by `Roster` where that has changed."""
+
+    name: str
+    address: str
+    store: str
+    """The identity of the store that it wants; empty for any."""
+    version: int
+    """The newest `Roster` that it has; 0 for none."""
+    handed: int = 0
+    """Samples of its own order that its loop has got."""
+    waited: float = 0.0
+    """Seconds that its loop has waited for them."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The data servers that are there."""
+
+    pool: str
+    """A name by chance that no other pool has had."""
+    version: int
+    servers: tuple[tuple[str, str], ...]
+    """Names and addresses."""
+    terms: str
+    """JSON: what they serve; empty as long as nobody has said so."""
+    why: str = ""
+    """Why the trainer is turned away; empty where it is not."""
+
+
+@dataclass(frozen=True)
+class Depart:
+    """A trainer or a data server goes."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A trainer wants a batch; answered by `Supplied` or `Unsupplied`."""
+
+    number: int
+    """1, 2, 3, ... of this trainer's requests."""
+    view: str
+    """JSON: which view of the samples."""
+    epoch: int
+    samples: int
+    buffers: tuple[object, ...]
+    """One: the rows, int64."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """A trainer does not want these any more."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Supplied:
+    """A batch."""
+
+    server: str
+    number: int
+    shape: tuple[int, ...]
+    """(y, x, channel, image), float32."""
+    targets: tuple[int, ...]
+    """(image,) for classes, int64; (image, number) for numbers to predict, float32."""
+    buffers: tuple[object, ...]
+    """Samples and labels."""
+
+
+@dataclass(frozen=True)
+class Unsupplied:
+    """A data server does not answer a request."""
+
+    server: str
+    number: int
+    why: str
+    """Why not; empty where it has too much to do."""
