@@ -234,6 +234,8 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
     from cotswold.training.works import work_of
 
     class Random:
+        varies = False
+
         def __len__(self) -> int:
             return training.portion
 

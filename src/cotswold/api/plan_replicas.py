@@ -136,6 +136,8 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
     batch = plan.random_batch(recipe, outputs, training.batch_size)
 
     class Random:
+        varies = False
+
         def __len__(self) -> int:
             return training.batch_size
 

@@ -5,6 +5,7 @@ Knows: the verbs. Does not know: networks, data, who asks.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cotswold.host import Process
+from cotswold.server.dealing import samples_at
 from cotswold.server.messages import Shard
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
@@ -105,6 +107,25 @@ class ReplicaWork(OfParameters, Protocol):
         Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
         """
         ...
+
+
+@runtime_checkable
+class VaryingWork(OfParameters, Protocol):
+    """A work whose samples may be others in each epoch."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether they are: then number e · n + i is sample i of n as epoch e sees it."""
+        ...
+
+
+def samples_of(work: OfParameters, seed: int, start: int, stop: int) -> Sequence[int]:
+    """The numbers of the samples at places ``start`` to ``stop`` of one epoch, as the work wants them."""
+    dealt = samples_at(seed, work.patterns, start, stop)
+    if not (isinstance(work, VaryingWork) and work.varies):
+        return dealt
+    first = start // work.patterns * work.patterns
+    return array("q", (first + each for each in dealt))
 
 
 @dataclass(frozen=True)

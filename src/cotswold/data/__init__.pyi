@@ -1,5 +1,8 @@
+from .augment import Augmentation as Augmentation
 from .dataset import StoreDataset as StoreDataset
 from .labelling import Labelling as Labelling
+from .making import Maker as Maker
+from .making import keys as keys
 from .opening import open_samples as open_samples
 from .opening import open_source as open_source
 from .opening import open_vectors as open_vectors
@@ -30,8 +33,10 @@ from .whiteness import Whiteness as Whiteness
 __all__ = [
     "AnyPreparation",
     "AnyTransform",
+    "Augmentation",
     "BrokenPictureError",
     "Labelling",
+    "Maker",
     "Preparation",
     "Reader",
     "SampleStream",
@@ -46,6 +51,7 @@ __all__ = [
     "VectorTransform",
     "Whiteness",
     "differing",
+    "keys",
     "of_pictures",
     "open_samples",
     "open_source",

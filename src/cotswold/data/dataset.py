@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
+from cotswold.data.augment import Augmentation
 from cotswold.data.buffer import Buffer, Epoch
+from cotswold.data.making import keys
 from cotswold.data.order import Buffered, Rows, Split
 from cotswold.data.reader import shuffle_bytes, stored_bytes
 from cotswold.data.store import Store
@@ -42,6 +44,8 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
     in order (``shuffle=False``), every sample is handed out and ranks may differ by one. With ``batch_size``,
     parts are whole batches but for the last.
 
+    ``augmentation``: what makes variants, other ones in each epoch, whichever worker or rank hands them out.
+
     `state_dict` is that of the latest pass in this process; what `load_state_dict` takes decides where the
     next pass begins. Workers keep states of their own, as torchdata's StatefulDataLoader collects them.
     """
@@ -57,6 +61,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         rank: int = 0,
         world_size: int = 1,
         buffer_bytes: int | None = None,
+        augmentation: Augmentation | None = None,
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise UserError(
@@ -70,6 +75,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._rows = Split(len(opened.labels(split)), opened.shard(split), seed, shuffle)
         most = shuffle_bytes(opened, split) if buffer_bytes is None else buffer_bytes
         self._order = Buffered(self._rows, max(1, most // stored_bytes(opened)))
+        self._augmentation = augmentation
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
         self._passed = 0
@@ -123,7 +129,8 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin the next pass where another one stood. Raises UserError where that read something else, or
         otherwise, or if this is no state."""
-        different = [key for key, value in self._nature().items() if state.get(key) != value]
+        nature = {"augmentation": None, **self._nature()}  # states of versions before have none
+        different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
                 f"the data set's state belongs to another {' and '.join(different)}; resume with the same"
@@ -167,6 +174,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
             "batch_size": self._batch_size,
             "rank": self._rank,
             "world_size": self._world_size,
+            **({} if self._augmentation is None else {"augmentation": self._augmentation.state()}),
         }
 
     def _samples(self, epoch: int, begin: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -185,7 +193,10 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
         buffer = Buffer(self._order, shard, together, iter([handed]), read)
         for batch in handed.batches():
-            x = torch.from_numpy(store.transform.restored(buffer.take(epoch, batch)))
+            values = store.transform.restored(buffer.take(epoch, batch))
+            if self._augmentation is not None:
+                values = self._augmentation(values, keys(self._rows.seed, epoch, batch))
+            x = torch.from_numpy(values)
             y = torch.from_numpy(labels[batch])
             if self._batch_size is not None:
                 self._position += len(batch)

@@ -31,6 +31,9 @@ class Varying(Protocol):
     def __call__(self, values: Float32, keys: Keys) -> Float32:
         """A variant of each of some samples (image, channel, y, x), by its values and its key alone."""
 
+    def state(self) -> list[dict[str, object]]:
+        """Plain values that tell it apart from others."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -40,14 +43,15 @@ class Wanted:
     rows: Rows
 
 
-def keys(seed: int, epoch: int, rows: Rows) -> Keys:
-    """What tells the variants of samples apart: another number for each seed, epoch and row.
+def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
+    """What tells the variants of samples apart: another number for each seed, epoch (of all, or of each
+    of them) and row.
 
     Three rounds of the finaliser of SplitMix64 (Steele, Lea, Flood 2014), one for each of the three.
     """
     found = np.full(len(rows), seed & (1 << 64) - 1, np.uint64)
     with np.errstate(over="ignore"):
-        for each in (np.uint64(epoch), rows.astype(np.uint64)):
+        for each in (np.asarray(epoch, np.uint64), rows.astype(np.uint64)):
             found = _mixed(found + np.uint64(0x9E3779B97F4A7C15) * (each + np.uint64(1)))
     return found
 

@@ -58,7 +58,7 @@ class Reader:
     ) -> None:
         if batch < 1:
             raise UserError(f"a batch of {batch} samples is none; give 1 or more")
-        self._store, self._split, self._batch = store, split, batch
+        self._store, self._split, self._batch, self._varying = store, split, batch, varying
         samples = store.splits[split]
         self._keep_last = keep_last or samples < batch
         self._rows = Split(samples, store.shard(split), seed, shuffle)
@@ -117,7 +117,8 @@ class Reader:
 
         Raises UserError if the other read something else or otherwise, or if that is no state.
         """
-        different = [key for key, value in self._nature().items() if state.get(key) != value]
+        nature = {"augmentation": None, **self._nature()}  # states of versions before have none
+        different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
                 f"the reader's state belongs to another {' and '.join(different)}; resume with the same"
@@ -153,6 +154,7 @@ class Reader:
             "seed": self._rows.seed,
             "shuffle": self._rows.shuffle,
             "keep_last": self._keep_last,
+            **({} if self._varying is None else {"augmentation": self._varying.state()}),
         }
 
     def _epochs(self, epoch: int, position: int) -> Iterator[Epoch]:

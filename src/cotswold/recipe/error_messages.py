@@ -155,7 +155,7 @@ def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
 
 def _named(field: str, choices: Sequence[str]) -> str:
     """`strategy supervised`, `strategies greedy and joint`."""
-    many = {"strategy": "strategies", "type": "types"}[field]
+    many = {"strategy": "strategies", "type": "types", "name": "names"}[field]
     return f"{field if len(choices) == 1 else many} {joined(choices, 'and')}"
 
 

@@ -61,7 +61,7 @@ def is_list(annotation: Any) -> bool:
 def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
     """The field that chooses this table among others that may stand in its place, and the choices that lead
     to it: `strategy` and `greedy`."""
-    for name in ("strategy", "type"):
+    for name in ("strategy", "type", "name"):
         field = section.model_fields.get(name)
         if field is not None and get_origin(field.annotation) is Literal:
             return name, get_args(field.annotation)
@@ -96,7 +96,7 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
             else f"a list of {'whole numbers' if numbers else 'texts'}"
         )
     if origin is tuple:
-        return "[height, width]"
+        return "[least, greatest]" if bare(get_args(annotation)[0]) is float else "[height, width]"
     if len(members) > 1:
         return "a table" if sections_in(annotation) else joined([_kind(each, []) for each in members])
     if members[0] is not annotation:

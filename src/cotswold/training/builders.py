@@ -27,6 +27,7 @@ from cotswold.training.stacks import StackStrategy
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Entry, Setting
+from cotswold.training.varying import varying_of
 
 StackKind = type[StackStrategy]
 
@@ -105,7 +106,14 @@ def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
     """Shuffled batches of the training samples, or of a window (y, x) of each, for ever."""
     training = setting.recipe.training
     return setting.open_things.enter_context(
-        TrainingPictures(setting.store, training.batch_size, training.seed, training.device, box=box)
+        TrainingPictures(
+            setting.store,
+            training.batch_size,
+            training.seed,
+            training.device,
+            box=box,
+            varying=varying_of(setting.recipe, setting.store),
+        )
     )
 
 

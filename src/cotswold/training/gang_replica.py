@@ -44,6 +44,7 @@ from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1
 from cotswold.training.works import LayerWork
 
@@ -82,6 +83,11 @@ class GangReplica:
     def patterns(self) -> int:
         """How many samples there are."""
         return self._rank.whole.patterns
+
+    @property
+    def varies(self) -> bool:
+        """Whether a sample is another one in each epoch."""
+        return self._rank.whole.varies
 
     @property
     def flops(self) -> tuple[int, int]:
@@ -255,4 +261,6 @@ def _learning(recipe: str, store: str, rows: str) -> LearningLayers:
     assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
     if parsed.training.unit_norm:
         scale_to_norm_1(network)
-    return LearningLayers(network, loss_of(parsed), StorePatterns(opened, "train", Path(rows)))
+    varying = varying_of(parsed, opened)
+    samples = StorePatterns(opened, "train", Path(rows), varying=varying, seed=parsed.training.seed)
+    return LearningLayers(network, loss_of(parsed), samples)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import MachineError, UserError
+from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import (
     Call,
     ForkServer,
@@ -44,6 +44,7 @@ from cotswold.training.patterns import StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.shared_parameters import ALIGNED_BYTES, Place, SharedParameters
 from cotswold.training.supervised import needed
+from cotswold.training.varying import varying_of
 
 POLL_SECONDS = 1e-3
 """How often a process looks whether all are ready, and the driver whether they are done."""
@@ -296,5 +297,10 @@ def of_recipe(recipe: str, store: str, rows: str | None = None) -> RecipeLearner
     """From a recipe's text, its store, and maybe a folder where `patterns.write_rows` has put the samples, so
     that the processes have one copy of them."""
     read, opened = recipes.parse(recipe), Store(store)
+    if varying_of(read, opened) is not None:
+        raise RecipeError(
+            "these steps learn from samples as they are; leave data.augment out, or use strategy downpour "
+            "with cluster.processes"
+        )
     samples = StorePatterns(opened, "train", None if rows is None else Path(rows))
     return RecipeLearner(supervised_network(read, opened.outputs), samples, loss_of(read))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.cluster.arithmetic import is_finite
-from cotswold.cluster.work import PortionSum, ReplicaWork, Slot
+from cotswold.cluster.work import PortionSum, ReplicaWork, Slot, VaryingWork
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
     Block,
@@ -126,6 +126,11 @@ class HostWork:
     def patterns(self) -> int:
         """How many samples there are."""
         return self._work.patterns
+
+    @property
+    def varies(self) -> bool:
+        """Whether a sample is another one in each epoch."""
+        return isinstance(self._work, VaryingWork) and self._work.varies
 
     @property
     def flops(self) -> tuple[int, int]:

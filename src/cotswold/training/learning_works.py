@@ -29,6 +29,7 @@ from cotswold.training.patterns import DevicePatterns, Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
 from cotswold.training.updates import Cost, ModuleUpdates, Way
+from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1, ways_of
 from cotswold.training.works import right_of
 
@@ -87,6 +88,11 @@ class LearningWork:
     def patterns(self) -> int:
         """How many samples there are."""
         return len(self._samples)
+
+    @property
+    def varies(self) -> bool:
+        """Whether a sample is another one in each epoch."""
+        return self._samples.varies
 
     @cached_property
     def flops(self) -> tuple[int, int]:
@@ -159,7 +165,8 @@ def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
     if training.unit_norm:
         scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
-    samples = StorePatterns(opened, "train", Path(rows))
+    varying = varying_of(parsed, opened)
+    samples = StorePatterns(opened, "train", Path(rows), varying=varying, seed=training.seed)
     ways, decay = ways_of(network, training), training.weight_decay
     return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
 

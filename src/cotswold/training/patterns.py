@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
+from cotswold.data.making import Varying, keys
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
@@ -33,6 +34,12 @@ class Patterns(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def varies(self) -> bool:
+        """Whether a sample is another one in each epoch: number e · n + i is sample i of n as epoch e sees
+        it. Otherwise numbers are below n."""
+        ...
+
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Those of these numbers, in this order; the same ones each time."""
         ...
@@ -41,8 +48,18 @@ class Patterns(Protocol):
 class StorePatterns:
     """A split of a store, its rows as the store keeps them: in memory, or in a file that others share."""
 
-    def __init__(self, store: Store, split: str, rows: Path | None = None) -> None:
-        """Raises MemoryLimitError where the rows do not fit into memory, and no file is given."""
+    def __init__(
+        self,
+        store: Store,
+        split: str,
+        rows: Path | None = None,
+        *,
+        varying: Varying | None = None,
+        seed: int = 0,
+    ) -> None:
+        """``varying``: what makes variants, of ``seed``. Raises MemoryLimitError where the rows do not fit
+        into memory, and no file is given."""
+        self._varying, self._seed = varying, seed
         self._restored = store.transform.restored
         self._labels = torch.from_numpy(store.labels(split))
         count = len(self._labels)
@@ -66,11 +83,18 @@ class StorePatterns:
     def __len__(self) -> int:
         return len(self._labels)
 
+    @property
+    def varies(self) -> bool:
+        """Whether something makes variants."""
+        return self._varying is not None
+
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Samples, images last, and labels."""
-        chosen = np.asarray(numbers, np.int64)
-        samples = torch.from_numpy(self._restored(self._rows[chosen]))
-        return Batch(images_last(samples), self._labels[torch.from_numpy(chosen)])
+        epochs, chosen = np.divmod(np.asarray(numbers, np.int64), len(self._labels))
+        samples = self._restored(self._rows[chosen])
+        if self._varying is not None:
+            samples = self._varying(samples, keys(self._seed, epochs, chosen))
+        return Batch(images_last(torch.from_numpy(samples)), self._labels[torch.from_numpy(chosen)])
 
 
 class SamplePatterns:
@@ -79,6 +103,8 @@ class SamplePatterns:
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
         self._tensors = _tensors(samples.dataset) if samples.collate is default_collate else None
+
+    varies = False
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -105,6 +131,11 @@ class DevicePatterns:
 
     def __len__(self) -> int:
         return len(self._patterns)
+
+    @property
+    def varies(self) -> bool:
+        """As of the patterns."""
+        return self._patterns.varies
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """As `Patterns.batch`."""

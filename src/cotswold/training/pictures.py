@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
+from cotswold.data.making import Varying
 from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe
@@ -28,14 +29,24 @@ class TrainingPictures:
     """The training pictures over and over, shuffled anew each epoch; whole batches only.
 
     ``box``: a window (y, x) of each picture, maybe an empty one; the others are not read. Every window gets
-    the same pictures in the same order, and can go on from where another one stood.
+    the same pictures in the same order, and can go on from where another one stood. ``varying``: what makes
+    variants of them, others each epoch.
     """
 
-    def __init__(self, store: Store, batch: int, seed: int, device: str, *, box: Box | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        seed: int,
+        device: str,
+        *,
+        box: Box | None = None,
+        varying: Varying | None = None,
+    ) -> None:
         self._labelled = bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", self._batch, seed=seed, box=box)
+        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:

@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.cluster.arithmetic import NumpyArithmetic
-from cotswold.cluster.work import ReplicaWork
+from cotswold.cluster.work import ReplicaWork, samples_of
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.admission import Pass
-from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Histogram
 from cotswold.simulate.loop import Loop
@@ -210,7 +209,7 @@ class SimulatedReplicas:
 
     def _compute(self, places: tuple[int, int], weights: Vector, gradient: Vector) -> int:
         self._work.parameters.copy_(torch.from_numpy(weights))
-        samples = samples_at(self._learning.seed, self._work.patterns, *places)
+        samples = samples_of(self._work, self._learning.seed, *places)
         found = self._work.compute(samples, torch.from_numpy(gradient))
         self._losses, self._computed = self._losses + found.value, self._computed + found.samples
         return found.samples

@@ -74,6 +74,11 @@ class ModuleWork:
         """How many patterns there are to learn from."""
         return len(self._samples)
 
+    @property
+    def varies(self) -> bool:
+        """Whether a pattern is another one in each epoch."""
+        return self._samples.varies
+
     @cached_property
     def flops(self) -> tuple[int, int]:
         """Of one pattern, as torch counts them on the first one: the value, and the gradient with it."""

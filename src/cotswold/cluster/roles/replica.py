@@ -30,10 +30,9 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
-from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps
+from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps, samples_of
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
-from cotswold.server.dealing import samples_at
 from cotswold.server.ranks import Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
 
@@ -263,7 +262,7 @@ class ReplicaRole:
 
     def _step(self, task: StepTask) -> PortionSum:
         self._accumulation.begin(task)
-        samples = samples_at(self._seed, self._work.patterns, *task.samples)
+        samples = samples_of(self._work, self._seed, *task.samples)
         rate = self._schedule.rate(task.rate, task.samples[0])
         return self._accumulation.step(samples, rate, task.opens)
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from cotswold.recipe.limits import items
+from cotswold.recipe.schema.augment import Colour, Transform
 from cotswold.recipe.schema.fields import Features, Fraction, Pair, Samples, Section, Text, Texts
 
 
@@ -65,6 +67,17 @@ class PictureData(SourcedData):
     """How the store keeps values; uint8 keeps one scale for the whole set."""
     limit: Samples | None = None
     """Read at most so many pictures."""
+    augment: Annotated[list[Transform], items(100)] = Field(default_factory=list)
+    """Transforms of the pictures that are learnt from, in this order; each epoch sees another variant."""
+
+    @model_validator(mode="after")
+    def _has_colours(self) -> PictureData:
+        if self.whiten and self.store is None and any(isinstance(each, Colour) for each in self.augment):
+            raise ValueError(
+                "data.augment has a transform of colours, and whitened pictures have none left; set whiten = "
+                "false, or leave it out"
+            )
+        return self
 
 
 class VectorData(SourcedData):

@@ -178,6 +178,11 @@ class Recipe(Section):
             )
         if not isinstance(self.data, GivenData) and (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
+        if strategy == "batch" and isinstance(self.data, PictureData) and self.data.augment:
+            raise ValueError(
+                "strategy batch compares evaluations of the same samples, and data.augment makes others each "
+                "time; leave it out, or choose another strategy"
+            )
         if self.network.output != "linear" and not self._outputs_are_values:
             raise ValueError(
                 f'network.output = "{self.network.output}" goes with layers and objective.loss = "squared"'

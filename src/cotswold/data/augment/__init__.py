@@ -1,0 +1,7 @@
+"""Augmentation: variants of pictures by named transforms, each by the key of its sample alone."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
