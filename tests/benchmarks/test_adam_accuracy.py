@@ -148,3 +148,11 @@ def test_cells_stay_comparable_whatever_says_nothing_of_the_recipe(tmp_path: Pat
 
     assert digest() == digest("data.source=other", "data.include=[]")
     assert len({digest(), digest("training.learning_rate=0.04"), digest("training.epochs=31")}) == 3
+
+
+def test_every_case_is_a_recipe_and_only_those_called_so_are_augmented(tmp_path: Path) -> None:
+    for case in CASES:
+        recipe = load(case.recipe, list(case.overrides))
+        assert Trained(case, recipe, tmp_path, tmp_path, None).epochs >= 30
+        assert recipe.data.type == "pictures"
+        assert bool(recipe.data.augment) == case.name.endswith("-augmented")

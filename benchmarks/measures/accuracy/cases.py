@@ -50,9 +50,20 @@ class Case:
     """Of the recipe."""
 
 
+_DIGITS = (
+    'data.augment=[{name = "elastic", alpha = 34, sigma = 4}, {name = "rotation", degrees = 10}, '
+    '{name = "affine", scale = [0.9, 1.1], shear = 5}, {name = "translation", pixels = 2}]'
+)
+"""Distortions of Simard et al. 2003, which the paper names as the other form of the benchmark."""
+_OBJECTS = (
+    'data.augment=[{name = "translation", pixels = 4, fill = "reflect"}, {name = "reflection"}, '
+    '{name = "colour", brightness = 0.2, contrast = 0.2}]'
+)
 CASES = (
     Case("mnist", "adam-mnist", (1, 4, 16), 0.9939, (("synchronous", 0.9939), ("asynchronous", 0.9963))),
     Case("cifar10", "adam-cifar10", (1,), 0.75),
+    Case("mnist-augmented", "adam-mnist", (1,), 0.996, overrides=(_DIGITS, "training.epochs=40")),
+    Case("cifar10-augmented", "adam-cifar10", (1,), 0.82, overrides=(_OBJECTS, "training.epochs=60")),
 )
 
 
