@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.ports import free_ports
+from tests.ray_token import RAY_TOKEN
 
 from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_processes import RayProcesses
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"),
 ]
-TOKEN = Token("0123456789abcdef" * 4)
 READY_SECONDS = 60
 
 
@@ -39,7 +39,7 @@ def head() -> Iterator[str]:
         free_ports(2) as (port, client_port),
     ):
         words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
-        child = start_head(TOKEN, port=port, cores=2, words=words)
+        child = start_head(RAY_TOKEN, port=port, cores=2, words=words)
         try:
             wait_until(lambda: listens(port) or child.code() is not None, "Ray listens", READY_SECONDS)
             yield f"127.0.0.1:{port}"
@@ -69,12 +69,12 @@ class TestRayProcesses(ProcessesContract):
 
     @classmethod
     def make(cls) -> RayProcesses:
-        return RayProcesses(cls.address, TOKEN, modules=["json"])
+        return RayProcesses(cls.address, RAY_TOKEN, modules=["json"])
 
 
 @pytest.fixture
 def processes(head: str) -> Iterator[RayProcesses]:
-    found = RayProcesses(head, TOKEN, modules=["json"])
+    found = RayProcesses(head, RAY_TOKEN, modules=["json"])
     yield found
     found.close()
 
@@ -82,7 +82,7 @@ def processes(head: str) -> Iterator[RayProcesses]:
 def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_path: Path) -> None:
     first = processes.start(Call("first", play("wait")))
     assert len(processes.machines()) == 1
-    second = join_head(head, TOKEN, cores=3)
+    second = join_head(head, RAY_TOKEN, cores=3)
     try:
         wait_until(lambda: len(processes.machines()) == 2, "a machine has joined", READY_SECONDS)
         assert processes.refused() == {}
@@ -132,7 +132,7 @@ signal.pause()
 
 
 def test_processes_end_with_a_program_that_is_killed(head: str) -> None:
-    words = [sys.executable, "-c", DRIVER, head, TOKEN.text]
+    words = [sys.executable, "-c", DRIVER, head, RAY_TOKEN.text]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         pid = int(driver.stdout.readline())

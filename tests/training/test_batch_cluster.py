@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.ports import free_ports
+from tests.ray_token import RAY_TOKEN
 from tests.training.runs import labelled_vectors
 from torch import Tensor, nn
 
@@ -23,7 +24,6 @@ from cotswold import training
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.ray_machine import start_head
 from cotswold.errors import UserError
-from cotswold.host import Token
 from cotswold.run import Stop
 from cotswold.testing import wait_until
 from cotswold.training import open_job
@@ -303,14 +303,13 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    secret = Token.new()
-    monkeypatch.setenv("COTSWOLD_TOKEN", secret.text)
+    monkeypatch.setenv("COTSWOLD_TOKEN", RAY_TOKEN.text)
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,  # names of sockets are short
         free_ports(2) as (port, client_port),
     ):
         words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
-        head = start_head(secret, port=port, cores=2, words=words)
+        head = start_head(RAY_TOKEN, port=port, cores=2, words=words)
         try:
             wait_until(lambda: listens(port) or head.code() is not None, "Ray listens", 60)
             run = cotswold.train(

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from tests.ports import free_ports
+from tests.ray_token import RAY_TOKEN
 from tests.training.runs import events
 from tests.training.test_batch_cluster import listens
 from tests.training.test_downpour import accounted, recipe_of
 
 from cotswold.cluster.ray_machine import start_head
 from cotswold.errors import UserError
-from cotswold.host import Token
 from cotswold.run import Stop
 from cotswold.testing import wait_until
 from cotswold.training import open_job
@@ -39,8 +39,7 @@ def ports_that_listen() -> set[int]:
 def test_replicas_learn_on_the_machines_of_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = Token.new()
-    monkeypatch.setenv("COTSWOLD_TOKEN", secret.text)
+    monkeypatch.setenv("COTSWOLD_TOKEN", RAY_TOKEN.text)
     shown: list[Mapping[str, Any]] = []
     listening: list[int] = []
 
@@ -54,7 +53,7 @@ def test_replicas_learn_on_the_machines_of_an_address(
         free_ports(2) as (port, client_port),
     ):
         words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
-        head = start_head(secret, port=port, cores=2, words=words)
+        head = start_head(RAY_TOKEN, port=port, cores=2, words=words)
         try:
             wait_until(lambda: listens(port) or head.code() is not None, "Ray listens", 60)
             recipe = recipe_of(tmp_path, "workers = 2, servers = 2, spread_servers = true", shard_kilobytes=1)
