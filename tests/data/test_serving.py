@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +75,19 @@ def test_terms_come_back_from_their_text(store: Store) -> None:
 def test_what_is_not_there_is_refused(store: Store, view: str, epoch: int, rows: list[int]) -> None:
     with pytest.raises(UserError):
         ServedStore(store, 1 << 20).batch(view, epoch, np.array(rows, np.int64))
+
+
+def test_a_view_does_not_have_a_module_imported(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unasked.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    view = json.dumps(["train", 0, None, '[{"name": "own", "function": "unasked:anything"}]'])
+    with pytest.raises(UserError, match="only where they were started with them"):
+        ServedStore(store, 1 << 20).batch(view, 0, np.array([0]))
+    for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):
+        with pytest.raises(UserError):
+            ServedStore(store, 1 << 20).batch(json.dumps(["train", 0, None, text]), 0, np.array([0]))
 
 
 def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(

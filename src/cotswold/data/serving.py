@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.augment import Augmentation
+from cotswold.data.augment import OWN, Augmentation
 from cotswold.data.making import Batch, Maker, Wanted
 from cotswold.data.order import Rows
 from cotswold.data.reader import shuffle_bytes, stored_bytes
@@ -57,6 +57,18 @@ class View:
             return cls(str(split), int(seed), window, str(varying))
         except (ValueError, TypeError, LookupError) as error:
             raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
+
+    @property
+    def names_own(self) -> bool:
+        """Whether a function of somebody's own is named, which `augmentation` would import; UserError as
+        there."""
+        try:
+            tables = json.loads(self.varying) if self.varying else []
+            if not isinstance(tables, list):
+                raise TypeError("no list")
+            return any(each["name"] == OWN for each in tables)
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{self.varying[:80]!r} names no transforms ({error})") from error
 
     @property
     def augmentation(self) -> Augmentation | None:
@@ -163,13 +175,12 @@ class ServedStore:
         view = View.parsed(text)
         if view.split not in self.store.splits:
             raise UserError(f"{self.store.path} has no split {view.split!r}")
-        varying = view.augmentation
-        if varying is not None and view.varying != self._by_default and varying.has_own:
+        if view.varying != self._by_default and view.names_own:
             raise UserError(
                 "data servers call functions of somebody's own only where they were started with them; start "
                 "them with the run's recipe"
             )
-        maker = Maker(self.store, view.split, view.box, varying, view.seed)
+        maker = Maker(self.store, view.split, view.box, view.augmentation, view.seed)
         with self._lock:
             if len(self._makers) >= _VIEWS:
                 del self._makers[next(iter(self._makers))]

@@ -37,6 +37,8 @@ STEPS: Mapping[str, type[Step]] = {
     each.__name__.lower(): each for each in (*_MOVES, Colour, Erase, Noise, Own)
 }
 """By the name that recipes call them."""
+OWN = Own.__name__.lower()
+"""The name of a function of somebody's own, which is imported where an augmentation is made of it."""
 _STREAMS = 8
 """Streams of random numbers that a step may use."""
 
@@ -56,11 +58,6 @@ class Augmentation:
     def of(cls, steps: Sequence[Mapping[str, object]]) -> Augmentation:
         """Of tables as recipes have them, each with its ``name`` and parameters. Raises UserError."""
         return cls(tuple(map(_step, steps)))
-
-    @property
-    def has_own(self) -> bool:
-        """Whether a function of somebody's own is among them."""
-        return any(isinstance(each, Own) for each in self.steps)
 
     def state(self) -> list[dict[str, object]]:
         """Plain values, of which `of` makes the same."""
