@@ -20,7 +20,7 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.training import open_store
 from measures.cells import Cells, Plan, number
-from measures.command import Json, Overrides, main, rows
+from measures.command import Json, Overrides, check_unvaried, main, rows
 from measures.downpour.racing import NAMES, OURS, raced
 from measures.downpour.rivals import Race
 from measures.mnist import recipe_here
@@ -92,6 +92,7 @@ def ddp(
     rates, momenta = rate or [0.0125, 0.025, 0.05, 0.1], momentum or [0.0, 0.9]
     overrides = ["training.strategy=downpour", "training.epochs=1000000", *(set or [])]
     read = recipe_here(recipe, stores, overrides)
+    check_unvaried(read, "a rival here")
     settings = {"rates": rates, "momenta": momenta, "epochs": epochs, "kept_every": kept_every}
     cells = Cells(
         "ddp", out, minutes, summary, recipe=read.name, set=set or [], accuracy=accuracy, **settings

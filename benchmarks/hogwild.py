@@ -13,7 +13,7 @@ from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.training import open_store
 from cotswold.training.hogwild import Steps
 from cotswold.training.supervised import supervised_training
-from measures.command import Json, command, main, rows, spreads
+from measures.command import Json, check_unvaried, command, main, rows, spreads
 from measures.hogwild import measured
 
 
@@ -58,6 +58,7 @@ def hogwild(
         Print JSON.
     """
     read = recipes.load(recipe)
+    check_unvaried(read, "one of these rivals")
     batch = supervised_training(read).batch_size
     steps = Steps(samples, batch, rate)
     accurate = Steps(accuracy_samples, batch, rate, "cosine") if accuracy_samples else None

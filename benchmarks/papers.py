@@ -6,6 +6,7 @@ Knows: the words of the command, where results and the page go. Does not know: a
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +24,7 @@ from measures.papers.dean2012 import PAPER as DEAN
 from measures.papers.page import Given, page, told
 from measures.papers.part import Paper
 from measures.papers.running import BENCHMARKS, Running, read
-from measures.papers.sources import size_of
+from measures.papers.sources import SIZES, Size, size_of
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (COATES, DEAN, ABERDEEN, CHILIMBI)}
 
@@ -56,7 +57,7 @@ def papers(
     paper
         coates2013, dean2012, aberdeen2000 or chilimbi2014.
     hours
-        How long to measure; 0 writes the page of what is there.
+        How long to measure; 0 writes the page of what is there, of the largest size that has results.
     only
         Names of results to make, as in bunyip-figures; all of the paper by default. May be given again.
     out
@@ -70,11 +71,12 @@ def papers(
     """
     if hours < 0:
         raise UserError(f"--hours {hours:g} is no time; give 0 for the page alone, or more")
-    chosen, size = PAPERS[paper], size_of(hours)
+    chosen = PAPERS[paper]
     needed = list(dict.fromkeys(name for part in chosen.parts for name in part.needs))
     unknown = sorted({*(only or [])} - {*needed})
     if unknown:
         raise UserError(f"--only {unknown[0]} is no result of {paper}; there are {', '.join(sorted(needed))}")
+    size = size_of(hours) if hours else _largest(out / paper, needed)
     folder = out / paper / size
     ready(folder)
     running = Running(folder, folder / "work", size, hours)
@@ -109,6 +111,14 @@ def papers(
     else:
         table(chosen.title, [{name: each[name] for name in ("part", "title", "is")} for each in parts])
     say(f"the page is {folder / f'{paper}.html'}")
+
+
+def _largest(folder: Path, needed: Sequence[str]) -> Size:
+    """The largest size that has a result; the smallest where none has."""
+    for size in reversed(SIZES):
+        if any((folder / size / f"{name}.json").is_file() for name in needed):
+            return size
+    return SIZES[0]
 
 
 if __name__ == "__main__":

@@ -85,6 +85,15 @@ def rows(value: object) -> list[Document]:
     return value
 
 
+def check_unvaried(recipe: Recipe, what: str) -> None:
+    """Raise UserError for a recipe whose samples vary, which ``what`` does not do."""
+    if getattr(recipe.data, "augment", None):
+        raise UserError(
+            f"{recipe.name} has data.augment, and {what} learns from samples as they are; leave it out "
+            "(--set data.augment=[])"
+        )
+
+
 def check_stacks(recipe: Recipe) -> None:
     """Raise UserError for a recipe that trains no stacks."""
     if not recipe.network.stacks:

@@ -1,6 +1,6 @@
 """What every rival of the data servers does alike: pictures, transform, the trainer that takes batches.
 
-Knows: NumPy, /proc. Does not know: Cotswold, so that a Python without it can run a rival.
+Knows: NumPy, /proc, Cotswold's transforms where this Python has them. Does not know: data servers, who asks.
 
 A rival is a module of this folder, run in benchmarks/ as ``python -m rivals.NAME '{"pictures": PATH, ...}'``.
 It prints one line of JSON: samples and seconds measured, processor seconds of all its processes, their memory
@@ -13,8 +13,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TICK = os.sysconf("SC_CLK_TCK")
+KERNELS, NUMPY = "Cotswold's kernels", "NumPy"
+DEGREES, SCALE, SHIFT = 15.0, 0.1, 1 / 14
+"""How far pictures are turned, by how much enlarged, by what part of a side shifted, either way."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,19 @@ class Feeding:
     """What is measured."""
 
     pictures: str
-    """An .npy file of pictures, uint8 (n, y, x, channel)."""
+    """An .npy file of pictures, uint8 (n, channel, y, x)."""
     batch: int
     workers: int
     warm_seconds: float
     seconds: float
     pause: float = 0.0
     """Seconds that the trainer takes over a batch."""
+    tables: str = "[]"
+    """JSON: the transforms, as `[[data.augment]]` of a recipe has them."""
+    scale: float = 1 / 255
+    """What values are multiplied by before they are transformed."""
+    offset: float = 0.0
+    """What is added then."""
 
     @classmethod
     def asked(cls) -> Feeding:
@@ -49,23 +59,56 @@ def pictures(feeding: Feeding) -> NDArray[np.uint8]:
     return found
 
 
+def transformed(
+    feeding: Feeding, given: NDArray[np.uint8], chance: np.random.Generator
+) -> NDArray[np.float32]:
+    """Variants of pictures (n, channel, y, x): float32, scaled, then transformed."""
+    values = given.astype(np.float32)
+    values *= np.float32(feeding.scale)
+    values += np.float32(feeding.offset)
+    augmentation = _augmentation(feeding.tables)
+    if augmentation is not None:
+        found: NDArray[np.float32] = augmentation(values, chance.integers(0, 1 << 63, len(values), np.uint64))
+        return found
+    return moved(values, chance.random((len(values), 4), np.float32))
+
+
+@cache
+def _augmentation(tables: str) -> Callable[..., Any] | None:
+    """Cotswold's transforms as a library; None where this Python lacks something that they need."""
+    try:
+        from cotswold.data.augment import Augmentation
+
+        return Augmentation.of(json.loads(tables))
+    except ImportError:
+        if "elastic" in tables:
+            raise
+        return None
+
+
+def transform_name(feeding: Feeding) -> str:
+    """Who transforms."""
+    return NUMPY if _augmentation(feeding.tables) is None else KERNELS
+
+
 def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-    """Of four numbers in 0 to 1 a picture (rotation by 15 degrees, scale by a tenth, shift by a fourteenth of
-    a side, each way): matrices (n, 2, 3) from places (y, x, 1) of the result to places of the picture."""
-    turn = (2 * draws[:, 0] - 1) * np.float32(np.pi / 12)
-    scale = 1 / (0.9 + 0.2 * draws[:, 1])
+    """Of four numbers in 0 to 1 a picture (how far it is turned, enlarged, shifted): matrices (n, 2, 3) from
+    places (y, x, 1) of the result to places of the picture."""
+    turn = (2 * draws[:, 0] - 1) * np.float32(np.radians(DEGREES))
+    scale = 1 / (1 - SCALE + 2 * SCALE * draws[:, 1])
     cosine, sine = np.cos(turn) * scale, np.sin(turn) * scale
     middle = np.array([(height - 1) / 2, (width - 1) / 2], np.float32)
-    shift = (2 * draws[:, 2:4] - 1) * np.array([height, width], np.float32) / 14
+    shift = (2 * draws[:, 2:4] - 1) * np.array([height, width], np.float32) * np.float32(SHIFT)
     found = np.empty((len(draws), 2, 3), np.float32)
     found[:, 0, 0], found[:, 0, 1], found[:, 1, 0], found[:, 1, 1] = cosine, -sine, sine, cosine
     found[:, :, 2] = middle + shift - found[:, :, :2] @ middle
     return found
 
 
-def transformed(given: NDArray[np.uint8], draws: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Pictures (n, y, x, channel) turned, scaled and shifted, between pixels bilinear, outside 0; float32."""
-    count, height, width, _ = given.shape
+def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Pictures (n, channel, y, x) turned, enlarged and shifted, between pixels bilinear, outside 0; by NumPy
+    alone."""
+    count, _, height, width = given.shape
     matrix = affine(draws, height, width)
     rows, columns = np.meshgrid(
         np.arange(height, dtype=np.float32), np.arange(width, dtype=np.float32), indexing="ij"
@@ -76,47 +119,60 @@ def transformed(given: NDArray[np.uint8], draws: NDArray[np.float32]) -> NDArray
     part = places - low
     y, x = low.astype(np.int32)[:, 0], low.astype(np.int32)[:, 1]
     which = np.arange(count)[:, None, None]
-    found = np.zeros(given.shape, np.float32)
+    last = given.transpose(0, 2, 3, 1)
+    found = np.zeros(last.shape, np.float32)
     for down in (0, 1):
         for right in (0, 1):
             at_y, at_x = y + down, x + right
             inside = (at_y >= 0) & (at_y < height) & (at_x >= 0) & (at_x < width)
             weight = np.abs(1 - down - part[:, 0]) * np.abs(1 - right - part[:, 1]) * inside
-            values = given[which, at_y.clip(0, height - 1), at_x.clip(0, width - 1)]
-            found += weight[..., None] * values
-    return found
+            found += weight[..., None] * last[which, at_y.clip(0, height - 1), at_x.clip(0, width - 1)]
+    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def measured(feeding: Feeding, batches: Iterator[Any]) -> None:
-    """Take batches for the time that was asked for, and print what came of it."""
+def measured(
+    feeding: Feeding, batches: Iterator[Any], transform: str, stood: Callable[[], float] | None = None
+) -> None:
+    """Take batches for the time that was asked for, and print what came of it.
+
+    ``stood``: the seconds for which the trainer has stood still until a batch came, where that is known apart
+    from what it costs to ask for one and to take it.
+    """
     until = time.monotonic() + feeding.warm_seconds
     next(batches)
     while time.monotonic() < until:
         next(batches)
-    before, began = _processor_seconds(), time.monotonic()
-    samples, waited = 0, 0.0
+    stood_before = stood() if stood else 0.0
+    before, began = processor_seconds(), time.monotonic()
+    samples, waited, paused = 0, 0.0, 0.0
     while (now := time.monotonic()) - began < feeding.seconds:
         samples += len(next(batches))
-        waited += time.monotonic() - now
+        taken = time.monotonic()
+        waited += taken - now
         if feeding.pause:
             time.sleep(feeding.pause)
+            paused += time.monotonic() - taken
     seconds = time.monotonic() - began
-    after = _processor_seconds()
+    after = processor_seconds()
     print(
         json.dumps(
             {
+                "transform": transform,
                 "samples": samples,
                 "seconds": seconds,
                 "waited_seconds": waited,
+                "stood_seconds": stood() - stood_before if stood else None,
+                "paused_seconds": paused,
                 "processor_seconds": sum(used - before.get(pid, 0.0) for pid, used in after.items()),
-                "memory_bytes": sum(map(_memory_bytes, after)),
+                "memory_bytes": sum(map(memory_bytes, after)),
+                "processes": len(after),
             }
         ),
         flush=True,
     )
 
 
-def _processor_seconds() -> dict[int, float]:
+def processor_seconds() -> dict[int, float]:
     """Of this process and all that came of it, by number."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
@@ -137,7 +193,7 @@ def _is_of(ancestor: int, pid: int, parents: dict[int, int]) -> bool:
     return pid == ancestor
 
 
-def _memory_bytes(pid: int) -> int:
+def memory_bytes(pid: int) -> int:
     """The process's share of the memory that it has mapped (PSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

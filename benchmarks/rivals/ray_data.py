@@ -1,29 +1,30 @@
 """A rival: Ray Data, whose tasks transform batches.
 
-Knows: ray.data. Does not know: Cotswold.
+Knows: ray.data. Does not know: who makes the transform.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import ray
 
-from rivals.feeding import Feeding, measured, pictures, transformed
+from rivals.feeding import Feeding, measured, pictures, transform_name, transformed
 
 
 def batches(feeding: Feeding) -> Iterator[Any]:
     """Epoch after epoch, shuffled in blocks and in a local buffer, as its guide says is cheapest."""
     whole = pictures(feeding)
-    parts = [whole[start : start + 5000] for start in range(0, len(whole), 5000)]
+    part = max(feeding.batch, (15 << 20) // whole[0].nbytes)
+    parts = [whole[start : start + part] for start in range(0, len(whole), part)]
     data = ray.data.from_numpy([np.ascontiguousarray(each) for each in parts]).materialize()
     seed = 0
 
     def moved(given: dict[str, Any]) -> dict[str, Any]:
-        draws = np.random.default_rng().random((len(given["data"]), 4), np.float32)
-        return {"data": transformed(given["data"], draws)}
+        return {"data": transformed(feeding, given["data"], np.random.default_rng())}
 
     while True:
         seed += 1
@@ -40,8 +41,15 @@ def batches(feeding: Feeding) -> Iterator[Any]:
 
 if __name__ == "__main__":
     asked = Feeding.asked()
-    ray.init(address="local", num_cpus=max(asked.workers, 1), include_dashboard=False, log_to_driver=False)
+    path = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}
+    ray.init(
+        address="local",
+        num_cpus=max(asked.workers, 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env=path,
+    )
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    measured(asked, batches(asked))
+    measured(asked, batches(asked), transform_name(asked))
     ray.shutdown()

@@ -2,7 +2,8 @@
 
 Knows: TensorFlow. Does not know: Cotswold.
 
-A function of NumPy cannot leave its process, so the same transform is TensorFlow's own operation in C++.
+A function of NumPy cannot leave its process, so the same transform is TensorFlow's own operation in C++; its
+batches are (n, y, x, channel).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from multiprocessing.queues import Queue
 from typing import Any
 
-from rivals.feeding import Feeding, measured, pictures
+import numpy as np
+
+from rivals.feeding import DEGREES, SCALE, SHIFT, Feeding, measured, pictures
 
 
 def dispatch(told: Queue[str]) -> None:
@@ -38,17 +41,18 @@ def batches(feeding: Feeding, dispatcher: str) -> Iterator[Any]:
     """Epoch after epoch; workers draw from the whole set, each in an order of its own."""
     import tensorflow as tf
 
-    whole = tf.constant(pictures(feeding))
+    whole = tf.constant(np.ascontiguousarray(pictures(feeding).transpose(0, 2, 3, 1)))
     height, width = whole.shape[1:3]
+    most = np.radians(DEGREES)
 
     def moved(numbers: Any) -> Any:
-        given = tf.cast(tf.gather(whole, numbers), tf.float32)
+        given = tf.cast(tf.gather(whole, numbers), tf.float32) * feeding.scale + feeding.offset
         count = tf.shape(numbers)[0]
-        turn = tf.random.uniform([count], -3.14159265 / 12, 3.14159265 / 12)
-        scale = 1 / tf.random.uniform([count], 0.9, 1.1)
+        turn = tf.random.uniform([count], -most, most)
+        scale = 1 / tf.random.uniform([count], 1 - SCALE, 1 + SCALE)
         cosine, sine = tf.cos(turn) * scale, tf.sin(turn) * scale
-        across = tf.random.uniform([count], -width / 14, width / 14)
-        down = tf.random.uniform([count], -height / 14, height / 14)
+        across = tf.random.uniform([count], -width * SHIFT, width * SHIFT)
+        down = tf.random.uniform([count], -height * SHIFT, height * SHIFT)
         x, y = (width - 1) / 2, (height - 1) / 2
         nothing = tf.zeros([count])
         table = [
@@ -97,7 +101,7 @@ def main() -> None:
     for each in started[1:]:
         each.start()
     try:
-        measured(asked, batches(asked, dispatcher))
+        measured(asked, batches(asked, dispatcher), "TensorFlow's own")
     finally:
         for each in started:
             each.kill()

@@ -1,6 +1,6 @@
 """A rival: torch's DataLoader, whose workers transform whole batches.
 
-Knows: torch.utils.data. Does not know: Cotswold.
+Knows: torch.utils.data. Does not know: who makes the transform.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, get_worker_info
 
-from rivals.feeding import Feeding, measured, pictures, transformed
+from rivals.feeding import Feeding, measured, pictures, transform_name, transformed
 
 
 class Pictures(Dataset[torch.Tensor]):
@@ -20,13 +20,16 @@ class Pictures(Dataset[torch.Tensor]):
     def __init__(self, feeding: Feeding) -> None:
         self._feeding = feeding
         self._pictures = pictures(feeding)
+        self._chance: np.random.Generator | None = None
 
     def __len__(self) -> int:
         return len(self._pictures)
 
     def __getitem__(self, numbers: list[int]) -> torch.Tensor:
-        draws = torch.rand(len(numbers), 4).numpy()
-        return torch.from_numpy(transformed(self._pictures[np.sort(numbers)], draws))
+        if self._chance is None:
+            worker = get_worker_info()
+            self._chance = np.random.default_rng(0 if worker is None else worker.id)
+        return torch.from_numpy(transformed(self._feeding, self._pictures[np.sort(numbers)], self._chance))
 
 
 def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
@@ -47,4 +50,4 @@ def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     asked = Feeding.asked()
-    measured(asked, batches(asked))
+    measured(asked, batches(asked), transform_name(asked))

@@ -20,6 +20,7 @@ from . import simulate as simulate
 from . import testing as testing
 from . import training as training
 from .api.connecting import connect as connect
+from .api.connecting_data import connect_data as connect_data
 from .api.evaluate import evaluate as evaluate
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
@@ -34,6 +35,7 @@ from .api.prepare import prepare as prepare
 from .api.report import report as report
 from .api.run import Run as Run
 from .api.serving import serve as serve
+from .api.serving_data import serve_data as serve_data
 from .api.simulate import PredictedUpdates as PredictedUpdates
 from .api.simulate import predict_updates as predict_updates
 from .api.train import train as train
@@ -66,6 +68,7 @@ __all__ = [
     "checkpoint",
     "cluster",
     "connect",
+    "connect_data",
     "data",
     "errors",
     "evaluate",
@@ -89,6 +92,7 @@ __all__ = [
     "report",
     "run",
     "serve",
+    "serve_data",
     "server",
     "simulate",
     "testing",

@@ -51,6 +51,16 @@ class SourceError(UserError):
     """A data source that is missing, empty, of an unknown format, or without one readable picture."""
 
 
+class UnlabelledError(SourceError):
+    """A source without the labels that are asked for."""
+
+    def __init__(self, said: str, remedy: str) -> None:
+        """``remedy``: what helps whoever needs labels, in words."""
+        super().__init__(f'{said}; {remedy} or use labels = "none"')
+        self.needing_labels = f"{said}; {remedy.removesuffix(',')}"
+        """What it says to somebody who cannot do without."""
+
+
 class RunError(UserError):
     """A run directory that does not suit the command: missing, of another recipe, or already there."""
 

@@ -14,7 +14,9 @@ from cotswold.recipe import load
 from measures.accuracy.cases import CASES, TUNING_SEED, Case, Trained
 from measures.accuracy.summary import paired, summary
 from measures.command import main
+from measures.papers.running import BENCHMARKS
 
+RESULTS = BENCHMARKS / "results"
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
@@ -88,6 +90,21 @@ def test_the_same_command_goes_on_and_another_recipe_is_refused(
     assert "another recipe" in capsys.readouterr().err
 
 
+def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = [*small(tmp_path), "--set", "data.servers=1"]
+    assert status(*served, "--replicas", 1, "--seeds", 1) == 0
+    cell = found(tmp_path)["cells"]["small; 1; 0"]
+    samples = [entry["samples"] for entry in cell["way"]]
+    assert len(samples) > 1 and samples == sorted(samples) and 0 <= cell["test"] <= 1
+    assert cell["validation"] == cell["way"][-1]["accuracy"] and cell["epochs"] == 2
+    assert [*(tmp_path / "stores" / "runs").iterdir()] == [], "a finished run leaves nothing"
+    assert "<svg" in (tmp_path / "adam-accuracy.svg").read_text()
+    assert status(*served, "--replicas", 4, "--seeds", 1) == 2
+    assert "take --replicas 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -140,19 +157,44 @@ def test_a_set_without_test_samples_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "has no test samples" in capsys.readouterr().err
 
 
+def test_cells_of_other_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*small(tmp_path), "--replicas", 1, "--seeds", 1]
+    assert status(*words) == 0
+    path = tmp_path / "adam-accuracy.json"
+    kept = found(tmp_path)
+    assert len(kept["cells"]["small; 1; 0"]["store"]) == 64
+    draw_labelled(tmp_path / "others", 33)
+    others = [*words, "--set", f"data.source={tmp_path / 'others'}"]
+    assert status(*others) == 2
+    assert "other data" in capsys.readouterr().err
+    del kept["cells"]["small; 1; 0"]["store"]  # as before it was kept: of the data that the recipe names
+    path.write_text(json.dumps(kept))
+    assert status(*words) == 0 and status(*others) == 2
+    assert found(tmp_path)["cells"] == kept["cells"]
+
+
 def test_cells_stay_comparable_whatever_says_nothing_of_the_recipe(tmp_path: Path) -> None:
     def digest(*overrides: str) -> str:
         own = Case("digits", "adam-mnist", (1,))
         recipe = load("adam-mnist", ["data.source=digits", *overrides])
         return Trained(own, recipe, tmp_path, tmp_path, None).digest
 
-    assert digest() == digest("data.source=other", "data.include=[]")
+    assert digest() == digest("data.source=other", "data.include=[]", "data.cache=2 GB")
     assert len({digest(), digest("training.learning_rate=0.04"), digest("training.epochs=31")}) == 3
 
 
 def test_every_case_is_a_recipe_and_only_those_called_so_are_augmented(tmp_path: Path) -> None:
     for case in CASES:
-        recipe = load(case.recipe, list(case.overrides))
+        recipe = load(case.recipe)
         assert Trained(case, recipe, tmp_path, tmp_path, None).epochs >= 30
         assert recipe.data.type == "pictures"
         assert bool(recipe.data.augment) == case.name.endswith("-augmented")
+
+
+def test_results_that_are_kept_go_on(tmp_path: Path) -> None:
+    kept = json.loads((RESULTS / "adam-accuracy.json").read_text())["cells"]
+    assert kept
+    for case in CASES:
+        own = Trained(case, load(case.recipe), tmp_path, tmp_path, None)
+        cells = [cell for key, cell in kept.items() if case.name in key.split("; ")[:2]]
+        assert all(cell["recipe"] == own.digest for cell in cells)

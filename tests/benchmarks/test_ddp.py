@@ -10,7 +10,8 @@ from tests.training.small import draw_labelled, supervised
 from cotswold.bench.measure import Document
 from cotswold.recipe import parse
 from cotswold.training import open_store
-from ddp import BESIDE, summary
+from ddp import BESIDE, ddp, summary
+from measures.command import main
 from measures.downpour.racing import NAMES, OURS, first, raced
 from measures.downpour.rivals import Race
 
@@ -74,3 +75,19 @@ def test_the_rate_that_gets_there_first_is_taken_and_seeds_are_compared_one_by_o
     assert isinstance(rows, list)
     ours = rows[0]
     assert (ours["case"], ours["of_ddp"], ours["reached"], ours["bar"]) == ("equal", 1.0, "2 of 3", 1.05)
+
+
+def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--set",
+        'data.augment=[{name = "reflection"}]',
+        "--stores",
+        str(tmp_path),
+        "--out",
+        str(tmp_path),
+    ]
+    with pytest.raises(SystemExit) as left:
+        main(ddp, words)
+    assert left.value.code == 2
+    assert "has data.augment, and a rival here" in capsys.readouterr().err
+    assert not (tmp_path / "ddp.json").exists()

@@ -43,3 +43,14 @@ def test_samples_that_make_no_batch_are_refused(tmp_path: Path, capsys: pytest.C
         main(hogwild, [str(recipe), "--samples", "8", "--stores", str(tmp_path)])
     assert left.value.code == 2
     assert "8 samples are no batch of 8 for each of 2 processes" in capsys.readouterr().err
+
+
+def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw_labelled(tmp_path / "pictures", 30)
+    recipe = tmp_path / "small.toml"
+    text = supervised(tmp_path / "pictures").replace("[data]", '[data]\naugment = [{name = "reflection"}]')
+    recipe.write_text(text)
+    with pytest.raises(SystemExit) as left:
+        main(hogwild, [str(recipe), "--stores", str(tmp_path)])
+    assert left.value.code == 2
+    assert "has data.augment, and one of these rivals" in capsys.readouterr().err

@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 import json
+import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 
 import pytest
+from cyclopts import App
 
+from cotswold.cli.main import build
 from cotswold.errors import UserError
 from measures.command import main
 from measures.papers.page import Given, entries, page, told
 from measures.papers.part import Claim, Found, Paper, Part
-from measures.papers.running import BENCHMARKS, Running, read
+from measures.papers.running import BENCHMARKS, Running, read, run_here
 from measures.papers.sources import SIZES, SOURCES, Command, Source, size_of
 from papers import PAPERS, papers
 
 RESULTS = BENCHMARKS / "results"
+UNFINISHED = {("chilimbi2014", "Section 4.3.3")}
+"""Of which a result is kept that has no finished cell of theirs yet."""
 
 
 def status(*words: str) -> object:
     with pytest.raises(SystemExit) as left:
         main(papers, words)
     return left.value.code
+
+
+class TakenError(Exception):
+    """A script has understood its words, and would begin."""
+
+
+def parsed(app: App, words: Sequence[str]) -> None:
+    """Raises where the command would not have these words."""
+    app.parse_args(words, exit_on_error=False, print_error=False)
+
+
+def taken(words: Sequence[str], patch: pytest.MonkeyPatch) -> None:
+    """Raises where a script would not have these words; nothing is measured."""
+    module = import_module(Path(words[0]).stem)
+    if hasattr(module, module.__name__):
+        parsed(App(default_command=getattr(module, module.__name__)), words[1:])
+        return
+    understand = ArgumentParser.parse_args
+
+    def ends(parser: ArgumentParser, *given: object) -> None:
+        understand(parser)
+        raise TakenError
+
+    with patch.context() as own:
+        own.setattr(ArgumentParser, "parse_args", ends)
+        own.setattr(sys, "argv", list(words))
+        with pytest.raises(TakenError):
+            run_path(words[0], run_name="__main__")
 
 
 class Machine:
@@ -81,6 +117,12 @@ def test_a_command_that_fails_is_named_and_the_others_run(tmp_path: Path) -> Non
     assert here.kept("good") and not here.kept("bad")
 
 
+def test_what_a_command_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_here([sys.executable, "-c", "print('a table'); raise SystemExit(3)"]) == 3
+    said = capfd.readouterr()
+    assert said.out == "" and "a table" in said.err
+
+
 @pytest.mark.parametrize("name", sorted(PAPERS))
 def test_every_part_says_what_was_stated_and_how_it_was_redone(name: str) -> None:
     paper = PAPERS[name]
@@ -100,8 +142,9 @@ def test_results_that_are_kept_become_a_page(
     there = {path.stem for path in RESULTS.glob("*.json")}
     for part in parts:
         if part["is"] != "left out":
-            assert (part["is"] == "not run yet") == (not {*part["results"]} <= there)
-            assert part["is"] == "not run yet" or part["claims"]
+            is_there = {*part["results"]} <= there and (name, part["part"]) not in UNFINISHED
+            assert (part["is"] != "not run yet") == is_there
+            assert bool(part["claims"]) == is_there
     text = (tmp_path / name / "glance" / f"{name}.html").read_text()
     assert text.count("<svg") >= 2 and "prefers-color-scheme: dark" in text
     assert all(part["stated"].split("'")[0][:40] in text for part in parts)
@@ -112,6 +155,31 @@ def test_without_results_the_page_names_the_commands(tmp_path: Path) -> None:
     text = (tmp_path / "chilimbi2014" / "glance" / "chilimbi2014.html").read_text()
     assert "python benchmarks/papers.py chilimbi2014 --hours 1 --only adam-mnist" in text
     assert "<svg" not in text
+
+
+def test_without_hours_the_largest_size_is_shown_that_has_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("chilimbi2014", "--hours", "0", "--no-earlier", "--out", str(tmp_path), "--json")
+    for size, name, shown in (
+        ("glance", "hogwild", ["Section 3.2.3"]),
+        ("whole", "staleness", ["Section 4.3"]),
+        ("evening", "hogwild", ["Section 4.3"]),
+    ):
+        folder = tmp_path / "chilimbi2014" / size
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_bytes((RESULTS / f"{name}.json").read_bytes())
+        assert status(*words) == 0
+        parts = json.loads(capsys.readouterr().out)["parts"]
+        assert [part["part"] for part in parts if part["is"] == "measured"] == shown
+    assert (tmp_path / "chilimbi2014" / "whole" / "chilimbi2014.html").is_file()
+    assert not (tmp_path / "chilimbi2014" / "evening" / "chilimbi2014.html").exists()
+
+
+def test_a_result_that_says_nothing_yet_is_not_run_yet() -> None:
+    part = Part("Figure 1", "rate", "measured", "by hand", "as fast", ("some",), lambda found: Found())
+    given = {"some": Given({"command": "python some.py"}, earlier=False)}
+    assert told(Paper("some", "Some", "Some paper", (part,)), given)[0]["is"] == "not run yet"
 
 
 def test_a_part_has_what_its_results_say_and_no_part_without_them() -> None:
@@ -145,10 +213,14 @@ def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))
-def test_every_command_is_there_at_every_size(name: str, tmp_path: Path) -> None:
+def test_every_command_has_its_words_at_every_size(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for size in SIZES:
         here = Running(tmp_path, tmp_path, size, 1.0)
         for each in SOURCES[name].commands[size]:
             words = here.words(each, 1.0)
-            assert words[1] == "-m" or Path(words[1]).is_file()
-            assert not [word for word in words if "{" in word]
+            if words[1:3] == ["-m", "cotswold"]:
+                parsed(build(), words[3:])
+            else:
+                taken(words[1:], monkeypatch)

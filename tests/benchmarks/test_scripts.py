@@ -26,6 +26,8 @@ SCRIPTS = (
     "adam_cluster",
     "adam_figures",
     "adam_mnist",
+    "augment",
+    "data_servers",
     "ddp",
     "distbelief_images",
     "downpour",

@@ -21,6 +21,7 @@ README = Path(__file__).parents[2] / "README.md"
 LEAVES = [
     *([name] for name in COMMANDS if name not in ("recipe", "data", "bench")),
     *(["recipe", name] for name in ("list", "show", "explain")),
+    ["serve", "data"],
     ["data", "make"],
     ["data", "make", "japanese-ocr"],
 ]
@@ -30,6 +31,11 @@ def examples(text: str) -> list[str]:
     """The commands among the lines of a help text or a README, each that is continued as one."""
     lines = [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines()]
     return [line for line in lines if re.match(r"(Example: )?cotswold [a-z]+ .*", line)]
+
+
+def test_a_word_that_is_no_command_takes_nothing_from_the_help_of_others() -> None:
+    assert cotswold("servee").status == 2
+    assert examples(cotswold("serve", "--help").out)
 
 
 def typed(line: str) -> list[str]:

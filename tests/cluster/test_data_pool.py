@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -10,17 +11,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster.data_pool import DataPool, PoolSettings, open_pool
+from cotswold.cluster import data_pool, feeding
+from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
 from cotswold.cluster.feeding import DataClient, ServedFeed, window_bytes
+from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
-from cotswold.errors import MachineError
+from cotswold.errors import ClusterError, MachineError
 from cotswold.host import ForkServer, Token
+from cotswold.server.drawing import Drawing
+from cotswold.server.messages import Offer, Supplied
 from cotswold.server.requests import Asking
 
 WORK = "tests.cluster.test_data_pool:in_server"
@@ -68,6 +74,7 @@ def served(
                 pool.wait(over.is_set)
             except MachineError as error:
                 errors.append(error)
+                pool.close()
 
         thread = Thread(target=serve, daemon=True)
         thread.start()
@@ -85,7 +92,11 @@ def reading(pool: DataPool, token: Token, store: Store, asking: Asking = ASKING)
     with ExitStack() as held:
         client = held.enter_context(DataClient(token, pool.address, store=store.identity, asking=asking))
         shape = store.shape
-        feed = ServedFeed(client, View("train", 5), window_bytes((shape.channels, shape.height, shape.width)))
+        feed = ServedFeed(
+            client,
+            View("train", 5, store=store.identity),
+            window_bytes((shape.channels, shape.height, shape.width)),
+        )
         reader = Reader(store, "train", BATCH, seed=5, feed=feed)
         held.callback(reader.close)
         yield reader
@@ -186,7 +197,7 @@ def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
         for pid in pids(pool):
             kill(pid, signal.SIGKILL)
         began = time.monotonic()
-        with pytest.raises(MachineError, match=r"no data server has been there for 1 s.*resume"):
+        with pytest.raises(MachineError, match=r"every data server is dead.*SIGKILL.*resume"):
             check(reader, expected(store, 35)[5:])
         assert time.monotonic() - began < 10
 
@@ -198,9 +209,114 @@ def test_a_reader_is_closed_at_once_though_nobody_makes_what_it_waits_for(
         reader.next()
         until(lambda: pids(pool))
         kill(pids(pool)[0], signal.SIGSTOP)
+        until(lambda: is_starved(reader))
         began = time.monotonic()
         reader.close()
         assert time.monotonic() - began < 5
+
+
+def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> None:
+    with DataClient(Token.new(), start_seconds=5.0) as client:
+        batches = client.batches(View("train"), iter(()), 4)
+        client.stop()
+        assert list(batches) == []
+        batches = client.drawn(View("train"), Drawing("s", "", 2, 1), 0, np.arange)
+        client.stop()
+        assert list(batches) == []
+
+
+def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "LENT_BYTES", 300)
+    with DataClient(Token.new()) as client:
+        client._sample_bytes = 80
+
+        def batch() -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+            values = np.ones(20, np.float32)
+            made = Supplied("s", 1, (4, 5, 1, 1), (1,), (values.data.cast("B"), memoryview(bytearray(8))))
+            return (*client._batch_of(made), values)
+
+        def is_lent(found: tuple[torch.Tensor, torch.Tensor, np.ndarray]) -> bool:
+            found[2][:] = 7.0
+            assert found[0].shape == (1, 1, 4, 5)
+            return bool((found[0] == 7.0).all())
+
+        kept = [batch() for _ in range(4)]
+        assert list(map(is_lent, kept)) == [True, True, True, False]
+        view = kept[0][0][0]
+        del kept
+        gc.collect()
+        more = [batch() for _ in range(3)]
+        assert list(map(is_lent, more)) == [True, True, False]
+        assert bool((view == 7.0).all()), "what is still looked at"
+
+
+def test_what_is_no_batch_of_what_was_asked_for_is_an_error() -> None:
+    with DataClient(Token.new()) as client:
+        client._sample_bytes = 80
+        made = Supplied("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
+        with pytest.raises(MachineError, match=r"s sent no batch .*80 bytes"):
+            client._batch_of(made)
+
+
+def test_a_client_that_cannot_be_leaves_nothing_open() -> None:
+    token = Token.new()
+    open_now = Path("/proc/self/fd")
+    before = len(list(open_now.iterdir()))
+    for _ in range(3):
+        with pytest.raises(ClusterError):
+            DataClient(token, "no address")
+    until(lambda: len(list(open_now.iterdir())) <= before)
+    assert "cotswold-data" not in {each.name for each in enumerate_threads()}
+
+
+def test_the_status_of_a_pool_is_whole_while_its_servers_go(
+    store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = data_pool.line_of
+    threads: list[Thread] = []
+
+    def line_of(offer: Offer, staff: Staff) -> ServerLine:
+        if not threads:
+            threads.append(Thread(target=pool._conversation._visitor_lost, args=("data-server-2", "it went")))
+            threads[0].start()
+            threads[0].join(0.5)
+        return plain(offer, staff)
+
+    with served(store, fork_server, servers=2) as (pool, _):
+        until(lambda: len(pids(pool)) == 2)
+        monkeypatch.setattr(data_pool, "line_of", line_of)
+        assert [each.name for each in pool.status().servers] == ["data-server-1", "data-server-2"]
+        threads[0].join(10)
+
+
+def hangs(store: str) -> ServedStore:
+    """The work of a data server that never comes as far as to say anything."""
+    signal.pause()
+    raise AssertionError("nobody wakes it")
+
+
+def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_nobody_serves(
+    store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.WORK", f"{__name__}:hangs")
+    with (
+        served(store, fork_server, servers=1, start_seconds=1.0) as (pool, token),
+        DataClient(token, pool.address) as client,
+        pytest.raises(MachineError, match=r"has ended: every data server is dead.*SIGKILL"),
+    ):
+        client.terms()
+
+
+def is_starved(reader: Reader) -> bool:
+    """Whether a reader waits for what nobody makes; what is made is taken."""
+    assert reader._ahead is not None and isinstance(reader._feed, ServedFeed)
+    if reader._ahead._ready.qsize():
+        reader.next()
+        return False
+    client = reader._feed._client
+    with client._lock:
+        numbers = client._machine.requests.numbers
+        return len(numbers) > 1 and not any(map(client._machine.requests.made, numbers))
 
 
 def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: ForkServer) -> None:
@@ -228,7 +344,7 @@ def test_the_end_of_a_pool_is_heard(store: Store, fork_server: ForkServer) -> No
         with reading(pool, token, store) as reader:
             reader.next()
             pools.close()
-            with pytest.raises(MachineError, match="pool"):
+            with pytest.raises(MachineError, match="the pool of data servers has ended"):
                 check(reader, expected(store, 60)[1:])
 
 

@@ -19,7 +19,6 @@ from tests.ray_token import RAY_TOKEN
 
 from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_processes import RayProcesses
-from cotswold.cluster.ray_settings import ray_environ
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.testing import ProcessesContract, is_running, wait_until
@@ -99,17 +98,6 @@ def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_pat
     with pytest.raises(UserError, match=f"is to run on {joined}, but there is {first.machine}"):
         processes.start(Call("late", play("wait")), machine=joined)
     assert first.code() is None
-
-
-def test_a_program_whose_environment_was_put_back_connects_again(
-    head: str, processes: RayProcesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processes.close()
-    for name in ray_environ(RAY_TOKEN, {}):
-        monkeypatch.delenv(name)
-    again = RayProcesses(head, RAY_TOKEN, modules=["json"])
-    assert again.machines()
-    again.close()
 
 
 def test_an_agent_that_dies_is_replaced(processes: RayProcesses) -> None:

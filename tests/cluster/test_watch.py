@@ -149,3 +149,24 @@ def test_nobody_is_said_to_hang_where_a_process_that_computes_is_not_seen(
         pass
     ended = Watch("replica-1", thread.working, Leading(process.pid), BOUND)
     assert thread.ends(ended, 200) is not None, "it is no more"
+
+
+class Feeding:
+    """A work whose samples come from elsewhere."""
+
+    def __init__(self) -> None:
+        self.is_starved = False
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """There is nobody to ask."""
+
+
+def test_who_waits_for_samples_of_data_servers_does_not_hang(thread: Thread) -> None:
+    fed = Feeding()
+    watch = Watch("replica-1", thread.working, fed, BOUND)
+    thread.hang()
+    fed.is_starved = True
+    assert thread.ends(watch, 300) is None
+    fed.is_starved = False
+    ended = thread.ends(watch, 300)
+    assert ended is not None and "replica-1 hangs" in ended[1]

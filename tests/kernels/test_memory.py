@@ -63,3 +63,13 @@ def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measur
         done.stdout.splitlines()[-1:],
         done.stderr[-2000:],
     )
+
+
+@pytest.mark.slow
+def test_nothing_is_touched_beyond_pictures_whose_pixels_are_moved() -> None:
+    done = guarded("fifth", str(FUZZ * CASES), script="guarded_warp")
+    assert done.returncode == 0 and done.stdout.endswith("alive\n"), (
+        done.returncode,
+        done.stdout.splitlines()[-1:],
+        done.stderr[-2000:],
+    )

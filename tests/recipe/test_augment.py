@@ -62,6 +62,14 @@ def test_colours_of_whitened_pictures_are_refused() -> None:
         parsed('[[data.augment]]\nname = "colour"\nbrightness = 0.1', whiten="true")
 
 
+@pytest.mark.parametrize("name", ["hue", "saturation"])
+def test_colours_of_grey_pictures_are_refused(name: str) -> None:
+    table = f'[[data.augment]]\nname = "colour"\nbrightness = 0.1\n{name} = 0.5'
+    with pytest.raises(RecipeError, match=f"colour transform with {name}, and grey pictures have none"):
+        parsed(table)
+    assert parsed(table.replace(name, "contrast")).name == "varied"
+
+
 def test_strategy_batch_refuses_variants() -> None:
     with pytest.raises(RecipeError, match="strategy batch compares evaluations"):
         parsed('[[data.augment]]\nname = "rotation"\ndegrees = 5', strategy="batch")

@@ -105,3 +105,20 @@ def test_a_pull_beside_a_marker_names_the_update_that_is_computed_from_it() -> N
     assert {each.message.number for each in pushes(replica) if isinstance(each.message, Update)} == {1}
     sends = replica.stepped(None, 0.0)  # the marker is not answered
     assert {each.message.number for each in sends if isinstance(each.message, PullNewer)} == {1}
+
+
+def test_a_replica_knows_the_steps_to_come_of_what_it_has_in_hand() -> None:
+    replica = admitted()
+    assert replica.coming(4) == []
+    answer(replica, pulls(replica))
+    replica.receive(COORDINATOR, Directions(1, ((1, 0, 25), (2, 40, 60)), 1, 0.1, 0), 0.0)
+    task = replica.task()
+    assert task is not None and task.samples == (0, 10)
+    assert replica.coming(3) == [(10, 20), (20, 25), (40, 50)]
+    assert replica.coming(9) == [(10, 20), (20, 25), (40, 50), (50, 60)]
+    replica.stepped(PARTS, 0.0)
+    task = replica.task()
+    assert task is not None and task.samples == (10, 20)
+    assert replica.coming(1) == [(20, 25)]
+    replica.receive(COORDINATOR, Dismiss(1), 0.0)
+    assert replica.coming(4) == []

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
 
 import pytest
 from tests.training.runs import bits, finish, losses, resumed, started
@@ -13,7 +16,9 @@ from tests.training.small import greedy, supervised
 
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process import family
-from cotswold.run import Stop
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import data_feed
+from cotswold.training.stores import warnings
 
 
 def with_servers(recipe: str, servers: object) -> str:
@@ -23,9 +28,19 @@ def with_servers(recipe: str, servers: object) -> str:
     return recipe.replace("data = { ", f"data = {{ servers = {value}, ")
 
 
-def data_servers() -> list[int]:
-    """Processes of this host that this one has started, the youngest last."""
-    return family(os.getpid())[1:]
+def children() -> set[int]:
+    """Processes that this one has started, or one of those."""
+    return set(family(os.getpid())[1:])
+
+
+def logs(run: RunDirectory) -> set[str]:
+    """Data servers that a run has started, by what they have written."""
+    return {each.stem for each in (run.path / "data-servers").glob("data-server-*.log")}
+
+
+def fails(**told: object) -> None:
+    """The work of a data server that cannot begin."""
+    raise MachineError("the disk of the samples is on holiday")
 
 
 @pytest.mark.parametrize("kind", ["greedy", "joint", "supervised"])
@@ -34,11 +49,12 @@ def test_a_run_with_data_servers_learns_the_same_bits_as_without(
 ) -> None:
     recipe = supervised(pictures) if kind == "supervised" else greedy(pictures, strategy=kind)
     alone = finish(started(recipe, tmp_path / "alone", stores))
-    before = set(data_servers())
+    before = children()
     served = finish(started(with_servers(recipe, 2), tmp_path / "served", stores))
     assert bits(served)[0] == bits(alone)[0]
     assert losses(served) == losses(alone)
-    assert set(data_servers()) <= before, "they end with the run"
+    assert logs(served) == {"data-server-1", "data-server-2"} and not logs(alone)
+    assert children() <= before, "they end with the run"
 
 
 def test_data_servers_vary_samples_as_the_run_would(pictures: Path, stores: Path, tmp_path: Path) -> None:
@@ -59,19 +75,11 @@ sigma = 2.0
     alone = finish(started(varied, tmp_path / "alone", stores))
     served = finish(started(with_servers(varied, 2), tmp_path / "served", stores))
     assert bits(served)[0] == bits(alone)[0]
+    assert logs(served) == {"data-server-1", "data-server-2"}
     assert losses(served) != losses(finish(started(plain, tmp_path / "plain", stores)))
 
 
-@pytest.mark.parametrize("strategy", ["downpour", "batch"])
-def test_strategies_whose_workers_read_for_themselves_refuse_data_servers(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path
-) -> None:
-    recipe = with_servers(supervised(pictures), 2).replace("batch_size = 8\nepochs = 4\n", "")
-    with pytest.raises(RecipeError, match="read for themselves"):
-        started(recipe.replace('"supervised"', f'"{strategy}"'), tmp_path / "run", stores)
-
-
-def test_a_run_goes_on_with_another_number_of_data_servers(
+def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
     alone = finish(started(supervised(pictures), tmp_path / "alone", stores))
@@ -83,8 +91,34 @@ def test_a_run_goes_on_with_another_number_of_data_servers(
             stop.signal = signal.SIGINT
 
     assert not job.train(watch, stop)
+    assert logs(job.run) == {"data-server-1"}
     served = finish(resumed(tmp_path / "served", stores))
     assert bits(served)[0] == bits(alone)[0]
+
+
+def test_a_run_leaves_no_folder_of_its_data_servers_behind(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory(prefix="r-", dir="/tmp") as folder:  # its paths are short enough for sockets
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        finish(started(with_servers(supervised(pictures), 1), tmp_path / "run", stores))
+        deadline = time.monotonic() + 20.0
+        while list(Path(folder).glob("cotswold-*")):  # servers end as they hear that their head has ended
+            assert time.monotonic() < deadline, "folders are left"
+            Event().wait(0.05)
+        assert logs(RunDirectory(tmp_path / "run")) == {"data-server-1"}
+
+
+def test_why_no_data_server_starts_is_said_and_where_more_is_written(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_feed, "WORK", f"{__name__}:fails")
+    job = started(with_servers(supervised(pictures), 1), tmp_path / "run", stores)
+    with pytest.raises(MachineError) as found:
+        finish(job)
+    assert "every data server is dead" in str(found.value)
+    assert "the disk of the samples is on holiday" in str(found.value)
+    assert str(tmp_path / "run" / "data-servers") in str(found.value)
 
 
 def test_a_run_whose_pool_is_not_there_says_so(
@@ -104,3 +138,12 @@ def test_what_names_no_data_servers_is_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=match):
         started(with_servers(supervised(pictures), servers), tmp_path / "run", stores)
+
+
+def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, tmp_path: Path) -> None:
+    recipe = with_servers(supervised(pictures), 1)
+    job = started(recipe, tmp_path / "run", stores)
+    assert not any("data.cache" in each for each in warnings(job.recipe, job.store))
+    data = job.recipe.data.model_copy(update={"cache": "1 B"})
+    (found,) = warnings(job.recipe.model_copy(update={"data": data}), job.store)[-1:]
+    assert "again and again" in found and 'data.cache = "1 B"' in found

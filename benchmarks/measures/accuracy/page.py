@@ -66,8 +66,8 @@ def drawing(found: Told, cases: Sequence[Case]) -> str:
         for place, case in enumerate(shown):
             for column, (what, words) in enumerate(_CURVES):
                 axes = canvas.add_subplot(len(shown), 2, 2 * place + column + 1)
-                lines = _lines(found, case, what)
-                draw(axes, lines, Palette(), x="samples", y=words, scale="log")
+                curves = lines(found, case.name, what)
+                draw(axes, curves, Palette(), x="samples", y=words, scale="log")
                 axes.set_title(case.name, fontsize=9)
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -157,7 +157,7 @@ def _curves(found: Told, cases: Sequence[Case]) -> Iterator[PageSection]:
                 Drawing(
                     plot(
                         f"accuracy-{case.name}-{what}",
-                        _lines(found, case, what),
+                        lines(found, case.name, what),
                         x="samples",
                         y=words,
                         scale="log",
@@ -176,21 +176,21 @@ _CURVE = (
 )
 
 
-def _lines(found: Told, case: Case, what: str) -> list[Line]:
+def lines(found: Told, case: str, what: str) -> list[Line]:
     """A mean for each number of replicas, and where there are several seeds its spread."""
-    lines = []
-    for colour, (replicas, of) in enumerate(finals(found["cells"], case.name).items()):
+    drawn = []
+    for colour, (replicas, of) in enumerate(finals(found["cells"], case).items()):
         ways = [cell["way"][1:] for cell in of.values()]
         entries = list(zip(*ways, strict=False))
         x = [mean(each["samples"] for each in entry) for entry in entries]
         values = [[_value(each, what) for each in entry] for entry in entries]
         middle = [mean(each) for each in values]
         name = "one replica" if replicas == SYNCHRONOUS else f"{replicas} replicas"
-        lines.append(Line(name, x, middle, colour))
+        drawn.append(Line(name, x, middle, colour))
         if len(of) > 1:
             for outermost in (min, max):
-                lines.append(Line("_spread", x, [outermost(each) for each in values], colour, dashed=True))
-    return lines
+                drawn.append(Line("_spread", x, [outermost(each) for each in values], colour, dashed=True))
+    return drawn
 
 
 def _value(entry: Told, what: str) -> float:

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.errors import UserError
-from measures.accuracy.cases import SYNCHRONOUS, Candidate, Case
+from measures.accuracy.cases import SYNCHRONOUS, Candidate, Case, Trained
 
 CONFIDENCE = 0.95
 
@@ -30,13 +30,14 @@ def final_key(case: str, replicas: int, seed: int) -> str:
     return f"{case}; {replicas}; {seed}"
 
 
-def check_same(cells: Mapping[str, Any], case: str, digest: str, path: Path) -> None:
-    """Raise UserError where a cell of the case was trained by another recipe."""
+def check_same(cells: Mapping[str, Any], trained: Trained, path: Path) -> None:
+    """Raise UserError where a cell of the case was trained by another recipe, or on other samples."""
+    name = trained.case.name
     for key, cell in cells.items():
-        if case in key.split("; ")[:2] and cell["recipe"] != digest:
+        if name in key.split("; ")[:2] and not trained.is_of(cell):
             raise UserError(
-                f"{path} has cells of {case} that another recipe, or another number of epochs, gave; give "
-                "the same, or another --out"
+                f"{path} has cells of {name} that another recipe, other data or another number of epochs "
+                "gave; give the same, or another --out"
             )
 
 

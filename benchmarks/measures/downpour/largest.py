@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from math import isqrt
+from math import inf, isqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,47 +46,62 @@ shard_kilobytes = 16384, record_traffic = true }}
 """
 
 
+class _TooLargeError(Exception):
+    """A network takes more memory than it may."""
+
+
 def units_for(room_bytes: float, bytes_a_weight: float) -> int:
     """Units of each of two layers whose weights take so much, in whole sixteens."""
     return max(16, isqrt(int(max(0.0, room_bytes) / bytes_a_weight)) // 16 * 16)
 
 
-def measured(form: str, units: int, batch: int, steps: int) -> Document:
-    """One network: seconds a step, bytes a step, the peak of all processes."""
-    with TemporaryDirectory() as name, watched() as memory:
-        folder = Path(name)
-        rng = np.random.default_rng(0)
-        source = folder / "vectors.npy"
-        np.save(source, rng.standard_normal((SAMPLES, FEATURES), np.float32))
-        np.save(folder / "vectors.labels.npy", rng.integers(0, CLASSES, SAMPLES))
-        servers = 1 + FLOAT_BYTES * units * (units + FEATURES + CLASSES) // SERVER_BYTES
-        recipe = parse(
-            RECIPE.format(source=source, features=FEATURES, units=units, batch=batch),
-            overrides=[*FORMS[form], "cluster.workers=1", f"cluster.servers={servers}"],
-        )
-        store = open_store(recipe, folder / "stores")
-        with opened(recipe, store, folder / "rows", run=folder) as replicas:
-            replicas.go_on()
-            proceed_until(replicas, lambda: replicas.ledger.total.counted >= batch)
-            began, before = time.perf_counter(), replicas.ledger.total.counted
-            proceed_until(replicas, lambda: replicas.ledger.total.counted >= before + steps * batch)
-            seconds = time.perf_counter() - began
-            done = (replicas.ledger.total.counted - before) / batch
-            size = replicas.size
-        traffic = read(folder)
+def weights_of(units: int) -> int:
+    """All parameters of the network."""
+    return units * (FEATURES + units + CLASSES) + 2 * units + CLASSES
+
+
+def measured(form: str, units: int, batch: int, steps: int, most_bytes: float = inf) -> Document:
+    """One network: seconds a step, bytes a step, the peak of all processes.
+
+    A network whose processes come above ``most_bytes`` is stopped at once, and is there with its peak alone.
+    """
+    found: Document = {"sends": form, "units": units, "parameters": weights_of(units), "batch": batch}
+    with TemporaryDirectory() as name, watched(most_bytes) as memory, suppress(_TooLargeError):
+        found |= _trained(form, units, batch, steps, Path(name), memory)
+    return found | {"is_stopped": memory.is_over, "peak_bytes": memory.peak_bytes}
+
+
+def _trained(form: str, units: int, batch: int, steps: int, folder: Path, memory: Memory) -> Document:
+    """Raises _TooLargeError."""
+    rng = np.random.default_rng(0)
+    source = folder / "vectors.npy"
+    np.save(source, rng.standard_normal((SAMPLES, FEATURES), np.float32))
+    np.save(folder / "vectors.labels.npy", rng.integers(0, CLASSES, SAMPLES))
+    servers = 1 + FLOAT_BYTES * units * (units + FEATURES + CLASSES) // SERVER_BYTES
+    recipe = parse(
+        RECIPE.format(source=source, features=FEATURES, units=units, batch=batch),
+        overrides=[*FORMS[form], "cluster.workers=1", f"cluster.servers={servers}"],
+    )
+    store = open_store(recipe, folder / "stores")
+    with opened(recipe, store, folder / "rows", run=folder) as replicas:
+        memory.check()
+        replicas.go_on()
+        proceed_until(replicas, lambda: replicas.ledger.total.counted >= batch, memory.check)
+        began, before = time.perf_counter(), replicas.ledger.total.counted
+        last = before + steps * batch
+        proceed_until(replicas, lambda: replicas.ledger.total.counted >= last, memory.check)
+        seconds = time.perf_counter() - began
+        done = (replicas.ledger.total.counted - before) / batch
+        size = replicas.size
+    traffic = read(folder)
     pushed, pulled = bytes_of(traffic)
     return {
-        "sends": form,
-        "units": units,
-        "parameters": size,
         "servers": servers,
-        "batch": batch,
         "step_seconds": rounded(seconds / done),
         "steps": done,
         "pushed_bytes_a_step": rounded(pushed),
         "pushed_bytes_a_weight": rounded(pushed / size),
         "pulled_bytes_a_step": rounded(pulled),
-        "peak_bytes": memory.peak_bytes,
     }
 
 
@@ -122,13 +137,24 @@ class Memory:
     """Of this process and all that it has started, in bytes; what they share counts once."""
 
     peak_bytes: int
+    most_bytes: float = inf
     stopped: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ever was more than it may be."""
+        return self.peak_bytes > self.most_bytes
+
+    def check(self) -> None:
+        """Raises _TooLargeError where it was."""
+        if self.is_over:
+            raise _TooLargeError
 
 
 @contextmanager
-def watched() -> Iterator[Memory]:
+def watched(most_bytes: float = inf) -> Iterator[Memory]:
     """Look at memory some times a second."""
-    memory = Memory(tree_bytes())
+    memory = Memory(tree_bytes(), most_bytes)
 
     def look() -> None:
         while not memory.stopped.wait(LOOK_SECONDS):

@@ -37,12 +37,12 @@ class Given:
 
 
 def entries(paper: Paper, given: Mapping[str, Given]) -> list[tuple[Part, Found | None]]:
-    """Each part, and what its results say; None where one of them is not there."""
+    """Each part, and what its results say; None where one of them is not there, or says nothing yet."""
     found: list[tuple[Part, Found | None]] = []
     for part in paper.parts:
         has_all = part.found is not None and all(name in given for name in part.needs)
         told = part.found(*(given[name].result for name in part.needs)) if part.found and has_all else None
-        found.append((part, told))
+        found.append((part, told if told is not None and (told.claims or told.tables) else None))
     return found
 
 

@@ -26,7 +26,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Found:
-    """What results say of a part."""
+    """What results say of a part; without claims and tables that no run of it has ended yet."""
 
     claims: Sequence[Claim] = ()
     figures: Sequence[Figure] = ()

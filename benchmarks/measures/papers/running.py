@@ -24,8 +24,8 @@ Run = Callable[[Sequence[str]], int]
 
 
 def run_here(words: Sequence[str]) -> int:
-    """As a process that has the terminal of this one."""
-    return subprocess.run(words).returncode
+    """As a process that has the terminal of this one; what it prints is no part of what this one prints."""
+    return subprocess.run(words, stdout=sys.stderr.fileno()).returncode
 
 
 @dataclass
@@ -68,7 +68,12 @@ class Running:
 
     def words(self, command: Command, minutes: float) -> list[str]:
         """What is run for a command."""
-        places = {"out": self.out.absolute(), "work": self.work.absolute(), "minutes": f"{minutes:.1f}"}
+        places = {
+            "out": self.out.absolute(),
+            "work": self.work.absolute(),
+            "minutes": f"{minutes:.1f}",
+            "hours": f"{minutes / 60:.3f}",
+        }
         first, *rest = (word.format(**places) for word in command.words)
         program = ["-m", "cotswold"] if first == "cotswold" else [str(BENCHMARKS / first)]
         return [sys.executable, *program, *rest]

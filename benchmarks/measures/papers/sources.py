@@ -3,8 +3,8 @@
 Knows: the words of every command, about how long it takes on two cores. Does not know: what is in a result,
 how a command is run.
 
-In words ``{out}`` is the directory of results, ``{work}`` that of runs and stores, ``{minutes}`` the time
-that a command may take which keeps finished cells and goes on.
+In words ``{out}`` is the directory of results, ``{work}`` that of runs and stores, ``{minutes}`` and
+``{hours}`` the time that a command may take which keeps finished cells and goes on.
 """
 
 from __future__ import annotations
@@ -88,6 +88,16 @@ _PRINT = Command(
 _BUNYIP = "bunyip.py {work}/japanese-ocr --run {work}/bunyip --out {out}"
 
 SOURCES: Mapping[str, Source] = {
+    "adam-accuracy": Source(
+        _each(
+            "adam_accuracy.py --hours {hours} --out {out} --stores {work}/stores",
+            "--epochs 1 --tuning-epochs 1 --seeds 1",
+            "--tuning-epochs 2 --seeds 2",
+            "--seeds 5",
+        ),
+        _minutes(1, 15, 40),
+        goes_on=True,
+    ),
     "adam-cluster": Source(_same(_script("adam_cluster.py --out {out}")), _minutes(1, 1, 1)),
     "adam-figures": Source(
         _each(
@@ -108,6 +118,9 @@ SOURCES: Mapping[str, Source] = {
         ),
         _minutes(2, 8, 15),
         goes_on=True,
+    ),
+    "augment": Source(
+        _each("augment.py --out {out}", "--rounds 3", "--rounds 7", "--rounds 15"), _minutes(1, 1, 1)
     ),
     "batch": Source(
         _each(

@@ -21,6 +21,7 @@ from .report import build_report as build_report
 from .selectivity import ClassWeights as ClassWeights
 from .stimuli import optimal_stimuli as optimal_stimuli
 from .testset import ObjectTestSet as ObjectTestSet
+from .variants import sheet_of_variants as sheet_of_variants
 from .verify import verify_results as verify_results
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "kmeans_network",
     "optimal_stimuli",
     "regress",
+    "sheet_of_variants",
     "top_layers",
     "verify_results",
     "write_features",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cotswold.run import Stop
 
 ECHO_SECONDS = 0.3
+LEFT = "left at once; nothing since the last checkpoint is kept"
 STEP = "stopping after this step; once more to leave at once, unsaved"
 _OF_STRATEGIES = {
     "batch": "stopping after this portion; once more to leave at once, unsaved",
@@ -49,7 +50,7 @@ def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
 
     def handle(number: int, _: object) -> None:
         if stop.signal is not None:
-            raise KeyboardInterrupt("left at once; nothing since the last checkpoint is kept")
+            raise KeyboardInterrupt(LEFT)
         stop.signal, stop.interrupted = number, True
         _tell(f"\n{words}\n".encode())
 
@@ -61,9 +62,9 @@ def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
 
 
 @contextmanager
-def stopping(stop: Stop, words: str = STEP) -> Iterator[None]:
+def stopping(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[None]:
     """For a process that trains and does nothing else: the first SIGINT, SIGTERM or SIGHUP asks for a stop,
-    which ``words`` say; a second one leaves at once.
+    which ``words`` say; a second one leaves at once, and ``left`` says what that means.
 
     The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
     launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
@@ -78,7 +79,7 @@ def stopping(stop: Stop, words: str = STEP) -> Iterator[None]:
         elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
             return
         if stop.signal is not None:
-            _tell(b"left at once; nothing since the last checkpoint is kept\n")
+            _tell(f"{left}\n".encode())
             os._exit(128 + number)
         stop.signal = number
         _tell(f"\n{words}\n".encode())

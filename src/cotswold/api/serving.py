@@ -7,15 +7,14 @@ compute.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.connecting import layout_of, secret_of, split_address
+from cotswold.api.in_thread import InThread
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -107,8 +106,9 @@ def serve(
     return Served(model, settings, own_secret(token), kept, 60 * checkpoint_minutes, on_event)
 
 
-class Served:
-    """Parameters that are served by a thread and processes of its own."""
+class Served(InThread):
+    """Parameters that are served by a thread and processes of its own; at their end the last checkpoint, and
+    the module, have what was learnt."""
 
     def __init__(
         self,
@@ -123,17 +123,9 @@ class Served:
         self._saved, self._save_seconds, self._on_event = saved, save_seconds, on_event
         self._address = ""
         self._processes: Mapping[str, int] = {}
-        self._error: BaseException | None = None
         self._status: ServedStatus | None = None
-        self._ready, self._stop, self._done = threading.Event(), threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cotswold-serving", daemon=True)
-        self._thread.start()
-        try:
-            self._ready.wait()
-        except BaseException:  # Ctrl-C while processes start
-            self._stop.set()
-            raise
-        self._raise_error()
+        super().__init__("cotswold-serving")
+        self._begin()
 
     @property
     def address(self) -> str:
@@ -157,60 +149,26 @@ class Served:
         assert self._status is not None, "it is taken before anybody is told"
         return self._status
 
-    def wait(self, seconds: float) -> bool:
-        """Wait, and say whether it is over already; raises MachineError where a server is gone."""
-        over = self._done.wait(seconds)
-        self._raise_error()
-        return over
-
-    def close(self) -> None:
-        """End all sessions and processes; the last checkpoint, and the module, have what was learnt."""
-        self._stop.set()
-        self._thread.join()
-        self._raise_error()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-            return
-        self._stop.set()
-        self._thread.join()
-
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
-
     # --- the thread that serves ---
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         from cotswold.cluster.serving import open_serving
         from cotswold.cluster.work import Slot
 
-        try:
-            layout = [Slot(*each) for each in layout_of(self._model)]
-            with open_serving(
-                self._settings,
-                layout,
-                self._saved.vectors,
-                token=self._token,
-                before=self._saved.account,
-                logs=self._saved.logs,
-                on_event=self._on_event,
-            ) as serving:
-                self._address, self._processes = serving.address, serving.servers
-                self._serve(serving)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._done.set()
-            self._ready.set()
+        layout = [Slot(*each) for each in layout_of(self._model)]
+        with open_serving(
+            self._settings,
+            layout,
+            self._saved.vectors,
+            token=self._token,
+            before=self._saved.account,
+            logs=self._saved.logs,
+            on_event=self._on_event,
+        ) as serving:
+            self._address, self._processes = serving.address, serving.servers
+            self._proceed(serving)
 
-    def _serve(self, serving: Serving) -> None:
+    def _proceed(self, serving: Serving) -> None:
         watch = _Watch(serving, self._saved.pushes)
         self._status = watch.look()
         self._ready.set()

@@ -1,4 +1,4 @@
-"""`cotswold data`: data that Cotswold makes itself.
+"""`cotswold data`: data that Cotswold makes itself, and what augmentation makes of data.
 
 Knows: the words of the command. Does not know: how pictures are made.
 """
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 app = App(
     name="data",
-    help="Write the demo's pictures as files; render the set of Japanese print.",
+    help="Write the demo's pictures as files; render the set of Japanese print; look at augmented pictures.",
     help_format="plaintext",
 )
 
@@ -120,3 +120,69 @@ def japanese_ocr(
     for note in made.notes:
         print(printable(note))
     print(f"look at {out / 'sheets'}")
+
+
+@app.command
+def augment(
+    recipe: str,
+    *,
+    out: Path,
+    set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    samples: int = 8,
+    variants: int = 8,
+    stores: Path = Path("stores"),
+) -> None:
+    """Draw training pictures beside their variants, one picture a row.
+
+    The first column is the picture as it is prepared, the next ones are what the
+    first epochs of training learn from, by the recipe's [[data.augment]] and
+    training.seed. Pictures are prepared if they are not yet.
+
+    For instance:
+
+      cotswold data augment my.toml --out sheet.png
+      cotswold data augment my.toml --out sheet.png --samples 4 --variants 12
+
+    Parameters
+    ----------
+    recipe
+        A recipe file, or the name of a shipped recipe.
+    out
+        The picture to write, a PNG file; one that is there is replaced.
+    set
+        Overrides a field, as in data.source=photographs.zip; may be given again.
+    samples
+        Pictures, the first ones of the training split.
+    variants
+        Variants of each.
+    stores
+        Where prepared pictures are kept; they are made if they are not there.
+    """
+    from io import BytesIO
+
+    from cotswold.analysis import sheet_of_variants
+    from cotswold.api.progress import counting, say
+    from cotswold.errors import MachineError, UserError
+    from cotswold.files import disk_errors, replace_file
+    from cotswold.recipe import load
+    from cotswold.training import open_store
+    from cotswold.training.varying import varying_of
+
+    if out.suffix.lower() != ".png":
+        raise UserError(f"--out {out}: give the name of a .png file")
+    for name, count in (("--samples", samples), ("--variants", variants)):
+        if not 1 <= count <= 100:
+            raise UserError(f"{name} {count}: 1 to 100")
+    chosen = load(recipe, set or [], say)
+    with counting("preparing", chosen.data.type) as advance:
+        store = open_store(chosen, stores, advance)
+    varying = varying_of(chosen, store)
+    if varying is None:
+        raise UserError(
+            f"{chosen.name} augments nothing; give it [[data.augment]] tables, see docs/augmentation.md"
+        )
+    content = BytesIO()
+    sheet_of_variants(store, varying, chosen.training.seed, samples, variants).save(content, "PNG")
+    with disk_errors(out, MachineError, "free some"):
+        replace_file(out, content.getvalue())
+    print(f"{out}: the first training pictures of {chosen.name}, as they are and in {variants} epochs")

@@ -58,7 +58,8 @@ def info(
         Print JSON.
     """
     import cotswold
-    from cotswold.cli.store import is_store, show_store
+    from cotswold.cli.store import show_store
+    from cotswold.data.manifest import is_store
 
     if is_store(recipe):
         show_store(recipe, json_)

@@ -44,7 +44,7 @@ The same from Python: docs/python.md. All fields of a recipe: cotswold recipe ex
 
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
-    "serve": ("serve:serve", "Serve parameters to training loops of your own."),
+    "serve": ("serve:app", "Serve parameters to training loops of your own; serve data: samples."),
     "worker": ("worker:worker", "Lend this machine to runs of strategies batch and downpour."),
     "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),
     "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
@@ -56,7 +56,7 @@ COMMANDS = {
     "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
-    "data": ("data:app", "Write the demo's pictures as files; render the set of Japanese print."),
+    "data": ("data:app", "Make pictures to try commands on; look at augmented ones."),
     "bench": ("bench:app", "Measure this machine."),
 }
 
@@ -78,7 +78,11 @@ def build(called: str | None = None) -> App:
     for name, (place, sentence) in COMMANDS.items():
         app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
     if called in COMMANDS:
-        _let_flow(COMMANDS[called][0].partition(":")[0])
+        module, _, name = COMMANDS[called][0].partition(":")
+        _let_flow(module)
+        command = getattr(importlib.import_module(f"cotswold.cli.{module}"), name)
+        if isinstance(command, App) and command.default_command is not None:
+            command.help = None  # or it would keep the sentence of a list that was written before
     return app
 
 

@@ -1,4 +1,4 @@
-"""`cotswold serve`.
+"""`cotswold serve`: parameters, and as `cotswold serve data` samples.
 
 Knows: the words of the command, its line of progress. Does not know: how anything is served.
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from cyclopts import App
+
+from cotswold.cli.serve_data import serve_data
 
 if TYPE_CHECKING:
     from cotswold.api.progress import Stages
@@ -20,7 +24,11 @@ _SAVED = (
 )
 _UNSAVED = "stopping: sessions end; nothing is saved, for there is no --save; once more to leave at once"
 
+app = App(name="serve", help_format="plaintext")
+app.command(serve_data, name="data")
 
+
+@app.default
 def serve(
     *,
     module: str,

@@ -6,14 +6,8 @@ Knows: the words. Does not know: how a store is read.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from cotswold.api.progress import printable
-
-
-def is_store(name: str) -> bool:
-    """Whether a name is that of a folder with a store in it."""
-    return (Path(name).expanduser() / "manifest.json").is_file()
 
 
 def show_store(path: str, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,13 +29,14 @@ from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.pool import Pool
+from cotswold.server.sharing import Drawn
 
 PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
 """What whoever starts data servers imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
 _PAUSE_SECONDS = 1.0
-_HEARD = (m.Offer, m.Attend, m.Depart)
+_HEARD = (m.Offer, m.Attend, m.Draw, m.Depart)
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,13 @@ class PoolSettings:
     silent_seconds: float = 10.0
     """After which a server or a trainer that says nothing is gone."""
     beat_seconds: float = 1.0
+    start_seconds: float = 120.0
+    """After which a server that has said nothing yet is killed: it may read a store first."""
     restarts: bool = True
     """Whether a server that died is started again."""
 
     def __post_init__(self) -> None:
-        if self.servers < 0 or self.threads < 1:
+        if self.servers < 1 or self.threads < 1:
             raise UserError(
                 f"{self.servers} data servers of {self.threads} threads; take at least one of each"
             )
@@ -68,6 +72,8 @@ class PoolSettings:
                 f"a beat every {self.beat_seconds} s and silence of {self.silent_seconds} s; the silence is "
                 "longer than a beat"
             )
+        if not self.start_seconds > 0:
+            raise UserError(f"{self.start_seconds} s for the start of a data server; give more than 0")
 
     @property
     def processes(self) -> ClusterSettings:
@@ -104,6 +110,8 @@ class PoolStatus:
     """Servers that ended, and why."""
     refused: Mapping[str, int]
     """By the head's endpoint: strangers, and what was no message."""
+    drawn: tuple[Drawn, ...] = ()
+    """Of each epoch that trainers draw together."""
 
 
 class _Conversation(Listening):
@@ -111,9 +119,20 @@ class _Conversation(Listening):
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Post, staff: Staff, machine: Pool, on_event: OnEvent) -> None:
+    def __init__(
+        self, post: Post, staff: Staff, machine: Pool, start_seconds: float, on_event: OnEvent
+    ) -> None:
         super().__init__(post, staff, on_event)
         self.machine = machine
+        self.lock = threading.RLock()
+        """Held while anything changes, so that others may look on."""
+        self._start_seconds = start_seconds
+        self._spoken: set[str] = set()
+        """Servers that have said what they serve."""
+        self._begun: dict[str, float] = {}
+        """Since when servers that have said nothing yet are there."""
+        self._why = ""
+        """Why it cannot go on."""
         self._last = time.monotonic()
 
     @property
@@ -124,28 +143,45 @@ class _Conversation(Listening):
     def dismiss(self) -> None:
         """Tell servers and trainers that it is over, and end the processes."""
         for name in self.machine.trainers:
-            self.post.send(name, m.Dismiss(0))
+            self.post.send(name, m.Dismiss(0, self._why))
         self._end((), tuple(self.machine.servers))
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        with self.lock:
+            self._let_pool_hear(sender, message)
+
+    def _let_pool_hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, _HEARD):
             before = set(self.machine.servers)
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
+            if sender in self.machine.servers:
+                self._spoken.add(sender)
             if sender not in before and sender in self.machine.servers and self.staff.is_watched(sender):
                 self.staff.joined(sender)
                 self._on_event("data_server", {"name": sender})
 
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        return self.machine.gone(name)
+        return self.machine.gone(name, now)
 
     def _visitor_lost(self, name: str, why: str) -> None:
-        self.deliver(self.machine.gone(name))
+        with self.lock:
+            self.deliver(self.machine.gone(name, time.monotonic()))
+
+    def _ended(self, descriptor: int) -> None:
+        with self.lock:
+            super()._ended(descriptor)
 
     def _tick(self, now: float) -> None:
+        with self.lock:
+            self._look_after_all(now)
+
+    def _look_after_all(self, now: float) -> None:
         stood, self._last = now - self._last, now
         if stood > _PAUSE_SECONDS:
             self.machine.forgive(stood)
+            self._begun = {name: since + stood for name, since in self._begun.items()}
         self._give_up_lost(now)
+        self._end_hanging(now)
         for name in set(self.machine.servers):
             if now - self.machine.servers[name].heard > self.machine.silent_seconds:
                 self._end_silent(name)
@@ -153,7 +189,8 @@ class _Conversation(Listening):
         self.staff.tick(now)
         if self.staff.is_hopeless and self._hired and not self.machine.servers:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every data server is dead{last}")
+            self._why = f"every data server is dead{last}"
+            raise TroubleError(self._why)
 
     _hired = 0
 
@@ -162,6 +199,14 @@ class _Conversation(Listening):
         self.staff.hire(count)
         self._hired = count
 
+    def _end_hanging(self, now: float) -> None:
+        """A server that does not come as far as to say anything is killed, and another takes its place."""
+        silent = [name for name in self.staff.workers if name not in self._spoken]
+        self._begun = {name: self._begun.get(name, now) for name in silent}
+        for name, since in self._begun.items():
+            if now - since > self._start_seconds:
+                self.staff.signal(name, signal.SIGKILL)
+
     def _end_silent(self, name: str) -> None:
         """A server that is stopped, or hangs, is killed, and another takes its place."""
         if self.staff.is_watched(name):
@@ -169,7 +214,7 @@ class _Conversation(Listening):
 
 
 class DataPool:
-    """A pool that serves; use in a ``with`` statement, or `close`. One thread uses it."""
+    """A pool that serves; use in a ``with`` statement, or `close`. One thread uses it, but for `status`."""
 
     def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
         self._conversation, self._resources = conversation, resources
@@ -203,30 +248,16 @@ class DataPool:
         self._conversation.wait(until)
 
     def status(self) -> PoolStatus:
-        """Where things are."""
+        """Where things are; another thread may ask while this one serves."""
         staff, machine = self._conversation.staff, self.machine
-        lines = []
-        for name in sorted(machine.servers):
-            offer = machine.servers[name].offer
-            lines.append(
-                ServerLine(
-                    name,
-                    staff.pid_of(name) if staff.is_watched(name) else None,
-                    offer.supplied,
-                    offer.seconds,
-                    offer.hits,
-                    offer.misses,
-                    offer.cached_bytes,
-                    offer.cached_bytes_most,
-                    offer.waiting,
-                )
+        with self._conversation.lock:
+            return PoolStatus(
+                tuple(line_of(machine.servers[name].offer, staff) for name in sorted(machine.servers)),
+                tuple(sorted(machine.trainers)),
+                self._conversation.ends,
+                dict(self._conversation.post.endpoint.refused),
+                machine.sharing.accounts,
             )
-        return PoolStatus(
-            tuple(lines),
-            tuple(sorted(machine.trainers)),
-            self._conversation.ends,
-            dict(self._conversation.post.endpoint.refused),
-        )
 
     def close(self) -> None:
         """End all."""
@@ -299,11 +330,25 @@ def open_pool(
         staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(staff.close)
         machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
-        conversation = _Conversation(Post(endpoint), staff, machine, on_event)
-        if settings.servers:
-            conversation.hire(settings.servers)
+        conversation = _Conversation(Post(endpoint), staff, machine, settings.start_seconds, on_event)
+        conversation.hire(settings.servers)
         opened.pop_all()
         return DataPool(conversation, resources)
+
+
+def line_of(offer: m.Offer, staff: Staff) -> ServerLine:
+    """What a server does, as it has said it last."""
+    return ServerLine(
+        offer.name,
+        staff.pid_of(offer.name) if staff.is_watched(offer.name) else None,
+        offer.supplied,
+        offer.seconds,
+        offer.hits,
+        offer.misses,
+        offer.cached_bytes,
+        offer.cached_bytes_most,
+        offer.waiting,
+    )
 
 
 def described(settings: PoolSettings) -> dict[str, object]:

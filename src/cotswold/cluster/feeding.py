@@ -12,9 +12,10 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import prod
 from types import TracebackType
@@ -23,15 +24,19 @@ from typing import Self
 import numpy as np
 import torch
 
+from cotswold.cluster.client import address_of
 from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport.address import Address
 from cotswold.data.buffer import Epoch
 from cotswold.data.making import Batch, Wanted
-from cotswold.data.order import Order
+from cotswold.data.order import Order, Rows
 from cotswold.data.serving import Terms, View
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token
 from cotswold.server import messages as m
+from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
 from cotswold.server.trainer import Trainer
 
@@ -40,7 +45,12 @@ _START_SECONDS = 120.0
 """For so long it is waited until a data server is there: it may read a store first."""
 AHEAD_BYTES = 256 << 20
 """Batches that are asked ahead have no more bytes together, but for two of them."""
-_HEARD = (m.Roster, m.Supplied, m.Unsupplied, m.Dismiss)
+LENT_BYTES = 128 << 20
+"""Of batches that its loop keeps, a client leaves so much in the memory of servers, and copies the rest: they
+make nothing more for one that keeps all that they lend."""
+_LEAVE_SECONDS = 2.0
+"""For so long it is waited until the head knows what a loop has had."""
+_HEARD = (m.Roster, m.Dealt, m.Supplied, m.Unsupplied, m.Pending, m.Dismiss)
 
 
 class DataClient:
@@ -57,32 +67,44 @@ class DataClient:
         store: str = "",
         host: str | None = None,
         encrypt: bool = True,
+        ports: Sequence[int] = (),
         asking: Asking | None = None,
         where: str = "",
         start_seconds: float = _START_SECONDS,
     ) -> None:
         """``address``: of the pool's head; without one the head calls (`own_address`). ``store``: the
         identity of the store that is wanted; ``host``: the address of this machine at which other hosts
-        reach it; ``where``: what errors call the pool."""
+        reach it, at one of ``ports`` (any without); ``where``: what errors call the pool."""
         self._where = where or "the pool of data servers"
         self._start_seconds = start_seconds
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
         self._asked: deque[Sequence[m.Send]] = deque()
-        self._number = 0
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._connected: dict[str, str] = {}
+        """Servers that were called, of those that are there."""
+        self._sample_bytes = 0
+        """Of a sample of the view that is wanted."""
+        self._lent, self._returned = 0, deque[int]()
+        """Bytes of servers' memory that the loop keeps, and those of them that it has let go."""
         name = f"trainer-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self.name = f"{name}-{secrets.token_hex(3)}"
-        self._endpoint = Endpoint(token, self.name, host=host, encrypt=encrypt)
-        self._post = Post(self._endpoint)
-        self._endpoint.watch(self._woken)
-        self._asking = asking or Asking()
-        self._machine = Trainer(self.name, self._endpoint.address, store, self._asking, time.monotonic())
-        if address is not None:
-            self._endpoint.connect(m.POOL, address)
-        self._thread = threading.Thread(target=self._run, name="cotswold-data", daemon=True)
-        self._thread.start()
+        self._ticked = float("-inf")
+        with ExitStack() as opened:
+            self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
+            opened.callback(self._endpoint.close, 0.0)
+            self._post = Post(self._endpoint)
+            self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            opened.callback(self._close_pipe)
+            self._endpoint.watch(self._woken)
+            self._machine = Trainer(
+                self.name, self._endpoint.address, store, asking or Asking(), time.monotonic()
+            )
+            if address is not None:
+                self._endpoint.connect(m.POOL, address)
+            self._thread = threading.Thread(target=self._run, name="cotswold-data", daemon=True)
+            self._thread.start()
+            opened.pop_all()
 
     @property
     def own_address(self) -> str:
@@ -91,7 +113,7 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
-        self._is_stopped = False
+        self._begin()
         self._is_there()
         return Terms.parsed(self._machine.terms)
 
@@ -102,8 +124,14 @@ class DataClient:
 
         Raises MachineError where nobody makes it.
         """
+        self._begin()  # now, so that a `stop` is heard that comes before the first batch is asked for
+        return self._batches(view, wanted, sample_bytes)
+
+    def _batches(
+        self, view: View, wanted: Iterator[Wanted], sample_bytes: int
+    ) -> Generator[Batch, None, None]:
         text, ended = str(view), False
-        self._is_stopped = False
+        self._sample_bytes = sample_bytes
         if not self._is_there():
             return
         try:
@@ -119,11 +147,92 @@ class DataClient:
                 found = self._take()
                 if found is None:
                     return
-                yield batch_of(found)
+                yield self._batch_of(found)
         finally:
             with self._lock:
                 if not self._is_closing:
                     self._tell(self._machine.requests.cancel())
+
+    def drawn(
+        self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+    ) -> Generator[Batch, None, None]:
+        """Batches of an epoch that is drawn together with others; -1 for the one that is on. One such
+        iterator at a time, and none of `batches` beside it.
+
+        ``rows_of``: the rows of all samples of an epoch, in the order in which they are dealt. Raises
+        MachineError where nobody makes batches, or this trainer is turned away.
+        """
+        self._begin()
+        return self._drawn(view, drawing, epoch, rows_of)
+
+    def _drawn(
+        self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+    ) -> Generator[Batch, None, None]:
+        if not self._is_there():
+            return
+        text, self._sample_bytes = str(view), window_bytes(Terms.parsed(self._machine.terms).shape)
+        with self._lock:
+            self._tell(self._machine.draw(drawing, epoch, time.monotonic()))
+            drawn = self._machine.on
+            assert drawn is not None, "it was just begun"
+        try:
+            with self._lock:
+                self._wait(lambda: self._is_stopped or drawn.epoch >= 0)
+            if self._is_stopped:
+                return
+            rows, first = rows_of(drawn.epoch), drawn.epoch * drawing.samples
+
+            def ask_of(number: int, at: int, batch: tuple[int, int]) -> m.Ask:
+                own = np.ascontiguousarray(rows[batch[0] - first : batch[1] - first], np.int64)
+                return m.Ask(number, text, at, len(own), (own.tobytes(),))
+
+            with self._lock:
+                self._tell(self._machine.begin(ask_of, time.monotonic()))
+            while True:
+                found = self._next_drawn(drawn)
+                if found is None:
+                    return
+                yield self._batch_of(found)
+        finally:
+            with self._lock:
+                if not self._is_closing:
+                    self._tell(self._machine.leave_epoch(time.monotonic()))
+                    self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
+
+    def ask(self, view: View, wanted: Wanted, sample_bytes: int) -> int | None:
+        """Have a batch made that is not wanted yet, where there is room for one; its number, for `have` or
+        `drop`. Nothing of `batches` or `drawn` beside it. Raises MachineError where nobody makes it."""
+        if not self._is_there() or not self._has_room(sample_bytes):
+            return None
+        self._sample_bytes = sample_bytes
+        return self._ask(str(view), wanted)
+
+    def have(self, number: int) -> Batch:
+        """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
+        it."""
+        requests, began = self._machine.requests, time.perf_counter()
+        with self._lock:
+            self._wait(lambda: requests.made(number))
+            found = requests.pick(number)
+            self._machine.handed += found.shape[-1]
+            self._machine.waited += time.perf_counter() - began
+        return self._batch_of(found)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Want these no more."""
+        with self._lock:
+            self._tell(self._machine.requests.cancel(numbers))
+
+    @property
+    def epoch(self) -> int | None:
+        """That is drawn together with others now; None where none is."""
+        on = self._machine.on
+        return None if on is None or on.epoch < 0 else on.epoch
+
+    @property
+    def waited(self) -> float:
+        """Seconds for which the loop has stood still because its next batch had not come."""
+        return self._machine.waited
 
     def stop(self) -> None:
         """Have an iterator end that waits; the next one is not touched."""
@@ -151,6 +260,24 @@ class DataClient:
 
     # --- the program's thread ---
 
+    def _begin(self) -> None:
+        with self._lock:
+            self._is_stopped = False
+
+    def _batch_of(self, supplied: m.Supplied) -> Batch:
+        """The tensors of a message."""
+        while self._returned:
+            self._lent -= self._returned.popleft()
+        return batch_of(supplied, self._sample_bytes, self._keep)
+
+    def _keep(self, array: np.ndarray) -> np.ndarray:
+        """An array for the loop, in the memory of servers or copied."""
+        if self._lent + array.nbytes > LENT_BYTES:
+            return array.copy()
+        self._lent += array.nbytes
+        weakref.finalize(array, self._returned.append, array.nbytes).atexit = False
+        return array
+
     def _is_there(self) -> bool:
         """Wait until a server is there; False where that is not wanted any more."""
         with self._lock:
@@ -170,26 +297,42 @@ class DataClient:
     _largest = 1
     """Samples of a batch, at most so far."""
 
-    def _ask(self, view: str, wanted: Wanted) -> None:
+    def _ask(self, view: str, wanted: Wanted) -> int:
         rows = np.ascontiguousarray(wanted.rows, np.int64)
         self._largest = max(self._largest, len(rows))
         with self._lock:
-            self._number += 1
-            ask = m.Ask(self._number, view, wanted.epoch, len(rows), (rows.tobytes(),))
-            self._tell(self._machine.requests.ask(ask, time.monotonic()))
+            requests = self._machine.requests
+            ask = m.Ask(requests.fresh(), view, wanted.epoch, len(rows), (rows.tobytes(),))
+            self._tell(requests.ask(ask, time.monotonic()))
+        return ask.number
+
+    def _next_drawn(self, drawn: EpochPass) -> m.Supplied | None:
+        """The next batch of a pass; None where there is none any more."""
+
+        def next_of() -> m.Supplied | None:
+            found, sends = drawn.next(self._machine.pool, time.monotonic())
+            if sends:
+                self._tell(sends)
+            return found
+
+        return self._taken(next_of, lambda: drawn.is_over or drawn.is_left)
 
     def _take(self) -> m.Supplied | None:
         """The next batch; None where it is not wanted any more."""
+        return self._taken(self._machine.requests.take, lambda: False)
+
+    def _taken(self, take: Callable[[], m.Supplied | None], ends: Callable[[], bool]) -> m.Supplied | None:
+        """What comes next; None where it is not wanted any more, or there is none."""
         found: m.Supplied | None = None
 
         def came() -> bool:
             nonlocal found
-            found = self._machine.requests.take()
+            found = take()
             return found is not None
 
         began = time.perf_counter()
         with self._lock:
-            self._wait(lambda: self._is_stopped or came())
+            self._wait(lambda: self._is_stopped or found is not None or came() or ends())
             if found is not None:
                 self._machine.handed += found.shape[-1]
                 self._machine.waited += time.perf_counter() - began
@@ -225,9 +368,12 @@ class DataClient:
             self._endpoint.close()
             with self._lock:
                 self._fail(MachineError(f"the connection to {self._where} is closed"))
-                os.close(self._woken)
-                os.close(self._wake)
-                self._wake = -1
+                self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        os.close(self._woken)
+        os.close(self._wake)
+        self._wake = -1
 
     def _step(self) -> None:
         event = self._post.receive(_TICK_SECONDS)
@@ -249,12 +395,17 @@ class DataClient:
                     pass
             del event
             addresses = dict(self._machine.addresses)
-            sends += self._machine.tick(now)
-            trouble = self._machine.trouble(now)
+            trouble = ""
+            if now - self._ticked >= _TICK_SECONDS:
+                self._ticked = now
+                sends += self._machine.tick(now)
+                trouble = self._machine.trouble(now)
             while self._asked:
                 sends += self._asked.popleft()
-        for name, address in addresses.items():
-            self._endpoint.connect(name, address)
+        if addresses != self._connected:
+            for name, address in addresses.items():
+                self._endpoint.connect(name, address)
+            self._connected = addresses
         self._deliver(sends)
         if trouble:
             self._fail(MachineError(f"{trouble}; see to {self._where}, and resume the run"))
@@ -286,30 +437,67 @@ class ServedFeed:
         self._client.stop()
 
 
-def batch_of(supplied: m.Supplied) -> Batch:
-    """The tensors of a message, in its memory. Raises MachineError for what is no batch."""
+def batch_of(
+    supplied: m.Supplied, sample_bytes: int, keep: Callable[[np.ndarray], np.ndarray] = lambda array: array
+) -> Batch:
+    """The tensors of a message: of the arrays in its memory, or what ``keep`` makes of them. Raises
+    MachineError for what is no batch of samples of so many bytes."""
     classes = len(supplied.targets) == 1
     try:
         samples, labels = supplied.buffers
         assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
         assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
-        values = _tensor(samples, np.dtype(np.float32), supplied.shape)
-        targets = _tensor(labels, np.dtype(np.int64 if classes else np.float32), supplied.targets)
+        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1]:
+            raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
+        values = _tensor(samples, np.dtype(np.float32), supplied.shape, keep)
+        targets = _tensor(labels, np.dtype(np.int64 if classes else np.float32), supplied.targets, keep)
         return values.permute(3, 2, 0, 1), targets
     except (ValueError, RuntimeError) as error:
         raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
 
 
-def _tensor(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def _tensor(
+    buffer: bytes | bytearray | memoryview,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    keep: Callable[[np.ndarray], np.ndarray],
+) -> torch.Tensor:
     if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
         raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
     found = np.frombuffer(buffer, dtype).reshape(shape)
-    return torch.from_numpy(found if found.flags.writeable else found.copy())
+    return torch.from_numpy(keep(found) if found.flags.writeable else found.copy())
 
 
 def window_bytes(shape: tuple[int, int, int]) -> int:
     """Bytes of a sample (channel, y, x) in a batch."""
     return 4 * prod(shape)
+
+
+def client_at(
+    host: str,
+    port: int,
+    token: Token,
+    asking: Asking,
+    *,
+    store: str = "",
+    encrypt: bool = True,
+    ports: Sequence[int] = (),
+    start_seconds: float = _START_SECONDS,
+) -> DataClient:
+    """A connection to the pool that listens there; the rest as `DataClient` has it. Raises UserError for a
+    name that leads nowhere."""
+    found = address_of(host)
+    return DataClient(
+        token,
+        str(Address.at_port(found, port)),
+        store=store,
+        host=own_host(found),
+        encrypt=encrypt,
+        ports=ports,
+        asking=asking,
+        where=f"the data servers at {host}:{port}",
+        start_seconds=start_seconds,
+    )
 
 
 def asking_of(window: int, lonely_seconds: float) -> Asking:

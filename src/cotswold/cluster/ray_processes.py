@@ -313,8 +313,7 @@ def _own_signals() -> Iterator[None]:
 def _connected(address: str, given: Token) -> tuple[Any, bool]:
     """The module `ray`, connected; and whether it was connected here."""
     settings = ray_environ(given)
-    known = {**os.environ, **_IMPORTED_WITH}
-    if "ray" in sys.modules and any(known.get(name) != text for name, text in settings.items()):
+    if "ray" in sys.modules and any(os.environ.get(name) != text for name, text in settings.items()):
         raise UserError(
             "this program has imported ray before its token was set; import it later, or leave --address away"
         )
@@ -322,7 +321,6 @@ def _connected(address: str, given: Token) -> tuple[Any, bool]:
     import ray
     import ray.util.scheduling_strategies
 
-    _IMPORTED_WITH.update(settings)
     if ray.is_initialized():
         if not _is_same(address, ray.get_runtime_context().gcs_address):
             raise UserError(
@@ -351,8 +349,6 @@ _WRONG_TOKEN = "InvalidAuthToken"
 """So Ray calls it, in its log alone."""
 _RAY_LINE = re.compile(r"\[\d{4}-\d\d-\d\d [^]]*\] ?\S+\.cc:\d+: ")
 """A line of Ray's log, which its C++ writes to standard error of its own accord."""
-_IMPORTED_WITH: dict[str, str] = {}
-"""The variables that Ray found when it was imported here; they may have been put back since."""
 
 
 @contextmanager

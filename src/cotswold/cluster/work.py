@@ -119,6 +119,21 @@ class VaryingWork(Protocol):
         ...
 
 
+@runtime_checkable
+class FedWork(Protocol):
+    """A work whose samples come from elsewhere, and may be asked for ahead."""
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """These are the batches of samples that are computed next, in this order, as far as that is known;
+        said by the thread that computes."""
+        ...
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it waits for samples now; may be asked by another thread."""
+        ...
+
+
 def samples_of(work: OfParameters, seed: int, start: int, stop: int) -> Sequence[int]:
     """The numbers of the samples at places ``start`` to ``stop`` of one epoch, as the work wants them."""
     dealt = samples_at(seed, work.patterns, start, stop)

@@ -1,3 +1,5 @@
+import cotswold.api.connecting_data as connecting_data
+
 from .augment import Augmentation as Augmentation
 from .dataset import StoreDataset as StoreDataset
 from .labelling import Labelling as Labelling
@@ -29,6 +31,8 @@ from .vectors import VectorArray as VectorArray
 from .vectors import VectorSource as VectorSource
 from .verifying import verify_store as verify_store
 from .whiteness import Whiteness as Whiteness
+
+connect = connecting_data.connect_data
 
 __all__ = [
     "AnyPreparation",

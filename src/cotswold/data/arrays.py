@@ -22,7 +22,7 @@ from cotswold.data.grey_levels import Ranges, is_deep
 from cotswold.data.number_files import Npz
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed, split_named
-from cotswold.errors import SourceError
+from cotswold.errors import SourceError, UnlabelledError
 
 _MOST = (1 << 16) - 1
 """The greatest integer that a picture may have."""
@@ -56,7 +56,7 @@ class ArraySource(Source):
             raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
         if labels == "file" and any(part.labels is None for part in parts):
             missing = next(part.name for part in parts if part.labels is None)
-            raise SourceError(f'{missing} carries no labels; add them or use labels = "none"')
+            raise UnlabelledError(f"{missing} carries no labels", "add them")
         self._parts, self._labelled, self._identity = parts, labels == "file", identity
         self._ends = list(accumulate(part.count for part in parts))
         self._loaded: dict[int, NDArray[Any]] = {}

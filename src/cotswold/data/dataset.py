@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from cotswold.data.augment import Augmentation
 from cotswold.data.buffer import Buffer, Epoch
 from cotswold.data.making import keys
-from cotswold.data.order import Buffered, Rows, Split
+from cotswold.data.order import Buffered, Rows, Split, part_of_rank, part_of_worker
 from cotswold.data.reader import shuffle_bytes, stored_bytes
 from cotswold.data.store import Store
 from cotswold.errors import StoreError, UserError
@@ -116,7 +116,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         """Where the latest pass stands in this process, as JSON can keep it."""
         if self._resumed is not None:
             return dict(self._resumed)
-        worker, workers = _worker()
+        worker, workers = worker_of_loader()
         return {
             **self._nature(),
             "worker": worker,
@@ -156,7 +156,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         if self._resumed is None:
             return 0
         state, self._resumed = self._resumed, None
-        if (state["worker"], state["workers"]) != _worker():
+        if (state["worker"], state["workers"]) != worker_of_loader():
             raise UserError(
                 f"the data set's state is that of worker {state['worker']} of {state['workers']}; resume "
                 "with as "
@@ -208,21 +208,14 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     def _part_of_rank(self, rows: Rows) -> Rows:
         """What this rank has of an epoch."""
-        samples, ranks, rank = len(rows), self._world_size, self._rank
-        if self._rows.shuffle and ranks > 1:
-            each = samples // ranks
-            return rows[rank * each : (rank + 1) * each]
-        return rows[rank * samples // ranks : (rank + 1) * samples // ranks]
+        return part_of_rank(rows, self._rank, self._world_size, is_even=self._rows.shuffle)
 
     def _part_of_worker(self, rows: Rows) -> Rows:
         """What this worker has of a rank's part: whole batches, but for the last."""
-        worker, workers = _worker()
-        unit = self._batch_size or 1
-        units = -(-len(rows) // unit)
-        return rows[worker * units // workers * unit : (worker + 1) * units // workers * unit]
+        return part_of_worker(rows, self._batch_size or 1, *worker_of_loader())
 
 
-def _worker() -> tuple[int, int]:
+def worker_of_loader() -> tuple[int, int]:
     """The number of this worker of a DataLoader, and of all."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)

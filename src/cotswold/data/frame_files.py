@@ -22,7 +22,7 @@ from cotswold.data.number_files import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
 from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
-from cotswold.errors import SourceError
+from cotswold.errors import SourceError, UnlabelledError
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     found: Labelling | None = None
     if labels == "file":
         if _LABELS not in archive.shapes:
-            raise SourceError(f'{path} has no array `labels`; add it or use labels = "none"')
+            raise UnlabelledError(f"{path} has no array `labels`", "add it")
         name, marks = f"{path}:{_LABELS}", archive[_LABELS]
         if marks.shape[:1] == lengths.shape and len(lengths) != shape[0]:
             marks = np.repeat(marks, lengths, axis=0)
@@ -203,9 +203,7 @@ def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray
     """One label a frame, or one for the whole sequence, in the file beside it."""
     file = name[:-4] + BESIDE
     if file not in beside:
-        raise SourceError(
-            f'{files.where}/{name} has no labels beside it ({file}); add the file or use labels = "none"'
-        )
+        raise UnlabelledError(f"{files.where}/{name} has no labels beside it ({file})", "add the file")
     marks = files.load(file)
     if marks.ndim == 0:
         marks = marks[None]

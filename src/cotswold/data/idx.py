@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cotswold.data.arrays import ArraySource, PictureArray, kept
 from cotswold.data.number_files import bytes_in, opened, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
-from cotswold.errors import SourceError
+from cotswold.errors import SourceError, UnlabelledError
 
 _PICTURES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
 _UBYTE = 0x08
@@ -56,7 +56,7 @@ def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
             if len(labels) != count:
                 raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both anew")
             return labels.astype(np.int64)
-    raise SourceError(f'{pictures} has no labels beside it ({stem}); add the file or use labels = "none"')
+    raise UnlabelledError(f"{pictures} has no labels beside it ({stem})", "add the file")
 
 
 def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:

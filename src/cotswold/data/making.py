@@ -47,7 +47,7 @@ def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
     """What tells the variants of samples apart: another number for each seed, epoch (of all, or of each
     of them) and row.
 
-    Three rounds of the finaliser of SplitMix64 (Steele, Lea, Flood 2014), one for each of the three.
+    From the seed, the finaliser of SplitMix64 (Steele, Lea, Flood 2014) twice: for the epoch and the row.
     """
     found = np.full(len(rows), seed & (1 << 64) - 1, np.uint64)
     with np.errstate(over="ignore"):

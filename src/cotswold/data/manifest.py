@@ -50,6 +50,11 @@ def checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
+def is_store(name: str | Path) -> bool:
+    """Whether a name is that of a folder with a store in it."""
+    return (Path(name).expanduser() / MANIFEST).is_file()
+
+
 def read_manifest(store: Path) -> dict[str, Any]:
     """The manifest of a finished store. Raises StoreError where it is missing, damaged or of another
     version."""

@@ -155,3 +155,19 @@ ORDERS: dict[str, type[Buffered | Grouped]] = {each.name: each for each in (Buff
 """By what the reader's state calls them."""
 EARLIEST = Grouped.name
 """The order of readers whose state names none."""
+
+
+def part_of_rank(rows: Rows, rank: int, world_size: int, *, is_even: bool) -> Rows:
+    """What a rank has of an epoch. ``is_even``: all have as many, and the rest is left out; otherwise they
+    may differ by one."""
+    samples = len(rows)
+    if is_even and world_size > 1:
+        each = samples // world_size
+        return rows[rank * each : (rank + 1) * each]
+    return rows[rank * samples // world_size : (rank + 1) * samples // world_size]
+
+
+def part_of_worker(rows: Rows, unit: int, worker: int, workers: int) -> Rows:
+    """What a worker of a DataLoader has of a rank's part: whole units, but for the last."""
+    units = -(-len(rows) // unit)
+    return rows[worker * units // workers * unit : (worker + 1) * units // workers * unit]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cotswold.data.augment import OWN, Augmentation
 from cotswold.data.making import Batch, Maker, Wanted
-from cotswold.data.order import Rows
+from cotswold.data.order import Buffered, Rows, Split
 from cotswold.data.reader import shuffle_bytes, stored_bytes
 from cotswold.data.shard_cache import ShardCache
 from cotswold.data.store import Store
@@ -26,10 +26,16 @@ from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
-_VIEWS = 256
-"""Views that are remembered, at most."""
+_VIEWS = 16
+"""Views that are remembered, at most: each has the labels of its split."""
+BATCH_BYTES = 1000 << 20
+"""Of a batch, at most: it is one message."""
 ROWS_MOST = 1 << 20
 """Samples of a batch, at most."""
+_SINGLY = 4
+"""Rows of one shard up to which each is copied for itself: indices of arrays cost more than that."""
+_LARGE = 4096
+"""Bytes of a sample from which each is: indices of arrays copy all twice."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +48,21 @@ class View:
     """A window (y, x)."""
     varying: str = ""
     """JSON of how samples are varied; empty for as they are."""
+    store: str = ""
+    """The identity of the store; empty for any."""
 
     def __str__(self) -> str:
         """As JSON, by which `parsed` makes it again."""
         box = None if self.box is None else [list(self.box.start), list(self.box.stop)]
-        return json.dumps([self.split, self.seed, box, self.varying])
+        return json.dumps([self.split, self.seed, box, self.varying, self.store])
 
     @classmethod
     def parsed(cls, text: str) -> View:
         """The view that a text is; raises UserError for any other text."""
         try:
-            split, seed, box, varying = json.loads(text)
+            split, seed, box, varying, store = json.loads(text)
             window = None if box is None else Box(tuple(map(int, box[0])), tuple(map(int, box[1])))
-            return cls(str(split), int(seed), window, str(varying))
+            return cls(str(split), int(seed), window, str(varying), str(store))
         except (ValueError, TypeError, LookupError) as error:
             raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
 
@@ -165,6 +173,14 @@ class ServedStore:
             raise UserError(
                 f"a batch of {len(rows)} rows of epoch {epoch} is none of {maker.split}, which has {count}"
             )
+        shape = self.store.shape
+        plane = shape.height * shape.width if maker.box is None else maker.box.size
+        each = max(1, 4 * shape.channels * plane)
+        if each * len(rows) > BATCH_BYTES:
+            raise UserError(
+                f"a batch of {len(rows)} samples of {each} bytes is too long to send; take "
+                f"{BATCH_BYTES // each} samples at most, or read without data servers"
+            )
         return maker.batch(Wanted(epoch, rows), self._stored(maker, rows))
 
     def _maker(self, text: str) -> Maker:
@@ -173,6 +189,11 @@ class ServedStore:
         if found is not None:
             return found
         view = View.parsed(text)
+        if view.store not in ("", self.store.identity):
+            raise UserError(
+                f"{self.store.path} is the store {self.store.identity:.12}, and samples of the store "
+                f"{view.store:.12} are wanted"
+            )
         if view.split not in self.store.splits:
             raise UserError(f"{self.store.path} has no split {view.split!r}")
         if view.varying != self._by_default and view.names_own:
@@ -188,29 +209,37 @@ class ServedStore:
 
     def _stored(self, maker: Maker, rows: Rows) -> NDArray[Any]:
         """Rows as they are stored, in their order."""
-        size = self.store.shard(maker.split)
+        size, sample_bytes = self.store.shard(maker.split), self._sample_bytes(maker)
         order = np.argsort(rows, kind="stable")
-        ascending = rows[order]
-        shards = ascending // size
+        shards, places = np.divmod(rows[order], size)
         starts = np.flatnonzero(np.diff(shards, prepend=-1))
+        numbers, into, of = shards[starts].tolist(), order.tolist(), places.tolist()
         found: NDArray[Any] | None = None
-        for start, stop in zip(starts, (*starts[1:], len(rows)), strict=True):
-            number = int(shards[start])
-            kept = self._shard(maker, number, size)
+        for number, start, stop in zip(
+            numbers, starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True
+        ):
+            kept = self._shard(maker, number, size, sample_bytes)
             if found is None:
                 found = np.empty((len(rows), *kept.shape[1:]), kept.dtype)
-            found[order[start:stop]] = kept[ascending[start:stop] - number * size]
+            if stop - start <= _SINGLY or sample_bytes >= _LARGE:
+                for each in range(start, stop):
+                    found[into[each]] = kept[of[each]]
+            else:
+                found[order[start:stop]] = kept[places[start:stop]]
         assert found is not None, "there are rows"
         return found
 
-    def _shard(self, maker: Maker, number: int, size: int) -> NDArray[Any]:
-        first, last = number * size, min((number + 1) * size, len(maker.labels))
+    def _sample_bytes(self, maker: Maker) -> int:
+        """Of a sample as it is kept."""
         box, shape = maker.read_box, self.store.shape
         plane = shape.height * shape.width if box is None else box.size
-        item = np.dtype(self.store.transform.preparation.dtype).itemsize
+        return shape.channels * plane * np.dtype(self.store.transform.preparation.dtype).itemsize
+
+    def _shard(self, maker: Maker, number: int, size: int, sample_bytes: int) -> NDArray[Any]:
+        first, last = number * size, min((number + 1) * size, len(maker.labels))
         return self.cache.get(
-            (maker.split, number, box),
-            (last - first) * shape.channels * plane * item,
+            (maker.split, number, maker.read_box),
+            (last - first) * sample_bytes,
             lambda: maker.read(first, last),
         )
 
@@ -218,3 +247,15 @@ class ServedStore:
 def said(augmentation: Augmentation | None) -> str:
     """What a `View` says of it."""
     return "" if augmentation is None else json.dumps(augmentation.state())
+
+
+def needed_cache_bytes(store: Store, split: str = "train") -> int:
+    """A cache with which a data server reads few shards of a shuffled epoch twice: as many as the shuffle
+    buffer has rows of at a time, at most."""
+    size, samples, each = store.shard(split), store.splits[split], stored_bytes(store)
+    buffer = max(1, shuffle_bytes(store, split) // each)
+    shards = Buffered(Split(samples, size, 0), buffer).rows(0) // size
+    _, first = np.unique(shards, return_index=True)
+    _, last = np.unique(shards[::-1], return_index=True)
+    change = np.bincount(first, minlength=samples + 1) - np.bincount(samples - last, minlength=samples + 1)
+    return min(int(np.cumsum(change).max()) * size, samples) * each

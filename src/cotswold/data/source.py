@@ -22,7 +22,7 @@ from PIL import Image
 
 from cotswold.data.grey_levels import Ranges
 from cotswold.data.picture import BrokenPictureError, numbers, shallow
-from cotswold.errors import SourceError
+from cotswold.errors import SourceError, UnlabelledError
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["pictures", "vectors", "frames"]
@@ -221,9 +221,9 @@ class Paths:
         if labels == "folders":
             parents = [PurePosixPath(name).parent.name for name in names]
             if "" in parents:
-                raise SourceError(
-                    f"{names[parents.index('')]} lies in no folder of {where}, so it has no label; "
-                    'put it into one, exclude it, or use labels = "none"'
+                raise UnlabelledError(
+                    f"{names[parents.index('')]} lies in no folder of {where}, so it has no label",
+                    "put it into one, exclude it,",
                 )
             self.classes = tuple(sorted(set(parents)))
             number = {name: index for index, name in enumerate(self.classes)}

@@ -24,7 +24,7 @@ from PIL import Image
 
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
-from cotswold.errors import MachineError, MissingExtraError, SourceError, UserError
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
 from cotswold.files import PARTIAL, disk_errors, writing_whole
 
 _PHOTOGRAPHS = (
@@ -135,7 +135,7 @@ def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], 
     if name not in BUILTIN:
         raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
     if labels != "none":
-        raise SourceError(f'{name} carries no labels; name a source that does, or use labels = "none"')
+        raise UnlabelledError(f"{name} carries no labels", "name a source that does,")
     crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
     kept = chosen([crop.name for crop in crops], include, exclude, name)
     return CropSource(name, [crops[index] for index in kept])

@@ -21,7 +21,7 @@ from cotswold.data.labelling import checked_labels, joined_labels
 from cotswold.data.number_files import Npz, bytes_in, header, opened, size_of
 from cotswold.data.source import Labels, chosen, hashed, split_named
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
-from cotswold.errors import SourceError
+from cotswold.errors import SourceError, UnlabelledError
 
 BESIDE = ".labels.npy"
 """How the file of labels beside `name.npy` ends."""
@@ -158,9 +158,7 @@ def labels_beside(path: Path) -> Path:
     """The file of labels of an .npy. Raises SourceError where there is none."""
     beside = path.with_name(path.name.removesuffix(".npy") + BESIDE)
     if not beside.is_file():
-        raise SourceError(
-            f'{path} has no labels beside it ({beside.name}); add the file or use labels = "none"'
-        )
+        raise UnlabelledError(f"{path} has no labels beside it ({beside.name})", "add the file")
     return beside
 
 
@@ -224,7 +222,7 @@ def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
             if found
             else "carries no labels"
         )
-        raise SourceError(f'{path}:{part.name} {said}; call one of them y or labels, or use labels = "none"')
+        raise UnlabelledError(f"{path}:{part.name} {said}", "call one of them y or labels,")
     return checked_labels(f"{path}:{found[0]}", archive[found[0]], part.shape[0], "vectors")
 
 
@@ -237,7 +235,7 @@ def _idx_labels(path: Path, match: re.Match[str]) -> Path:
     for name in (stem, stem + ".gz"):
         if path.with_name(name).exists():
             return path.with_name(name)
-    raise SourceError(f'{path} has no labels beside it ({stem}); add the file or use labels = "none"')
+    raise UnlabelledError(f"{path} has no labels beside it ({stem})", "add the file")
 
 
 def _idx(path: Path, dimensions: int) -> NDArray[Any]:

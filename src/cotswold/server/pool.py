@@ -4,26 +4,31 @@ Knows: names, what each has said last, beats. Does not know: samples, sockets, p
 
     server     what happens                                          next
     none       `Offer` of what the others serve, too                 there: all trainers hear of it
-    none       `Offer` of something else                             none: it is told to go
+    none       `Offer` of something else, or no terms        none: it is told to go
     there      `Offer`                                               there
     there      its process or connection ends, `Depart`, silence     none: all trainers hear of it
 
     trainer    what happens                                          next
     none       `Attend` for what is served                           there: `Roster`
     none       `Attend` for another store                            none: `Roster` says why
+    there      the first `Offer` is of another store                 none: `Roster` says why
     there      `Attend` with an older roster                         there: `Roster`
     there      its connection ends, `Depart`, silence                none
 
-Nothing depends on what the head knows of trainers but what is shown.
+    there      `Draw`                                                there: `Sharing` answers
+    none       `Draw`                                                none: it is there once it attends
+
+Where trainers have orders of their own, nothing depends on what the head knows of them but what is shown.
+Where they share epochs, whoever is gone has what it has taken, and no more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.server.messages import Attend, Depart, Dismiss, Offer, Roster, Send
+from cotswold.server.messages import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
+from cotswold.server.sharing import Sharing
 
 
 @dataclass
@@ -52,37 +57,46 @@ class Pool:
         """Of the roster."""
         self.terms = ""
         """What is served, as the first server said it."""
+        self._store = ""
+        """The identity of the store that is served."""
         self.servers: dict[str, Supplier] = {}
         self.trainers: dict[str, Attendant] = {}
+        self.sharing = Sharing()
+        """The epochs that trainers draw together."""
 
-    def receive(self, sender: str, message: Offer | Attend | Depart, now: float) -> list[Send]:
+    def receive(self, sender: str, message: Offer | Attend | Draw | Depart, now: float) -> list[Send]:
         """What a server or a trainer says."""
         match message:
             case Offer() if message.name == sender:
                 return self._offered(message, now)
             case Attend() if message.name == sender:
                 return self._attended(message, now)
+            case Draw() if message.name == sender and message.pool == self.name and sender in self.trainers:
+                self.trainers[sender].heard = now
+                return self.sharing.receive(message, now)
             case Depart():
-                return self.gone(sender)
+                return self.gone(sender, now)
             case _:
                 return []
 
-    def gone(self, name: str) -> list[Send]:
+    def gone(self, name: str, now: float) -> list[Send]:
         """A process, or the connection to it, has ended."""
         self.trainers.pop(name, None)
         if self.servers.pop(name, None) is None:
-            return []
+            return self.sharing.gone(name, now)
         return self._changed()
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; whoever is silent is gone."""
+        sends: list[Send] = []
         for name, trainer in list(self.trainers.items()):
             if now - trainer.heard > self.silent_seconds:
-                del self.trainers[name]
+                sends += self.gone(name, now)
         silent = [name for name, each in self.servers.items() if now - each.heard > self.silent_seconds]
         for name in silent:
             del self.servers[name]
-        return self._changed() if silent else []
+        sends += self.sharing.tick(now)
+        return sends + self._changed() if silent else sends
 
     def forgive(self, seconds: float) -> None:
         """This process stood still for so long: nobody was silent meanwhile."""
@@ -98,27 +112,47 @@ class Pool:
         return Roster(self.name, self.version, servers, self.terms)
 
     def _offered(self, offer: Offer, now: float) -> list[Send]:
+        sends: list[Send] = []
         if not self.terms:
-            self.terms = offer.terms
+            store = _store_of(offer.terms)
+            if store is None:
+                return [Send(offer.name, Dismiss(0, "what it serves has no store"))]
+            self.terms, self._store = offer.terms, store
+            for name, trainer in list(self.trainers.items()):
+                if self._is_strange(trainer.said):
+                    sends += [self._refusal(trainer.said), *self.gone(name, now)]
         if offer.terms != self.terms:
-            return [Send(offer.name, Dismiss(0))]
+            return [Send(offer.name, Dismiss(0, "the others of its pool serve something else"))]
         known = self.servers.get(offer.name)
         self.servers[offer.name] = Supplier(offer, now)
-        return [] if known is not None and known.offer.address == offer.address else self._changed()
+        return (
+            sends if known is not None and known.offer.address == offer.address else sends + self._changed()
+        )
 
     def _attended(self, attend: Attend, now: float) -> list[Send]:
-        store = self._store
-        if attend.store and store and attend.store != store:
-            why = f"the pool serves the store {store:.12}, and this trainer learns from {attend.store:.12}"
-            return [Send(attend.name, Roster(self.name, 0, (), "", why))]
+        if self._is_strange(attend):
+            return [self._refusal(attend)]
         self.trainers[attend.name] = Attendant(attend, now)
         return [] if attend.version == self.version else [Send(attend.name, self.roster)]
 
-    @property
-    def _store(self) -> str:
-        terms: Mapping[str, object] = json.loads(self.terms) if self.terms else {}
-        return str(terms.get("store", ""))
+    def _is_strange(self, attend: Attend) -> bool:
+        """Whether a trainer wants another store."""
+        return bool(attend.store and self._store and attend.store != self._store)
+
+    def _refusal(self, attend: Attend) -> Send:
+        why = f"the pool serves the store {self._store:.12}, and this trainer learns from {attend.store:.12}"
+        return Send(attend.name, Roster(self.name, 0, (), "", why))
 
     def _changed(self) -> list[Send]:
         self.version += 1
         return [Send(name, self.roster) for name in self.trainers]
+
+
+def _store_of(terms: str) -> str | None:
+    """The identity in terms; None where they have none."""
+    try:
+        said = json.loads(terms)
+    except (ValueError, RecursionError):
+        return None
+    store = said.get("store") if isinstance(said, dict) else None
+    return store if isinstance(store, str) and store else None

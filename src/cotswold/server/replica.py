@@ -284,6 +284,17 @@ class Replica:
         pull, behind = (self.session, session.pulls), session.closings - session.pulled_closed
         return StepTask(installs, samples, session.directions.rate_value, opens, closes, pull, behind)
 
+    def coming(self, most: int) -> list[tuple[int, int]]:
+        """Places of the samples of the steps after the one that is being computed, as far as they are in
+        hand: at most so many steps."""
+        found: list[tuple[int, int]] = []
+        for start, stop in () if self._session is None else self._session.hands:
+            for first in range(start, stop, self.pace.batch):
+                if len(found) == most:
+                    return found
+                found.append((first, min(stop, first + self.pace.batch)))
+        return found
+
     def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
         """The step of the task is in the accumulation; where that closes, what goes to each server."""
         session, self._stepping = self._stepping, None

@@ -10,13 +10,17 @@ sockets, where servers come from.
     asked      its last server is lost, or has too much to do       wanted
     asked      it is late, and another server is there              asked of both
     asked      all that are there were asked, and say nothing       asked again
-    asked      every server that is there refuses it                an error: `trouble`
+    wanted     every server that is there refuses it                an error: `trouble`
     made       everything before it is handed out                   handed out
     any        `cancel`                                             none
 
 An answer to what is made, handed out or cancelled is dropped. What is asked ahead is bounded by `room`: all
 that is wanted, asked or made. A request goes to the server that will have answered it first, by what it owes
-and by its pace; a server that says nothing is as slow as it has been silent.
+and by its pace; a server that says nothing is as slow as it has been silent, and one that had too much to do
+is left in peace for `late_seconds`.
+
+No request is given up while servers say anything, `Pending` or that they have too much to do, unless for
+ten times as long nothing is made.
 """
 
 from __future__ import annotations
@@ -26,10 +30,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from cotswold.server.messages import Ask, Cancel, Send, Supplied, Unsupplied
+from cotswold.server.messages import Ask, Cancel, Pending, Send, Supplied, Unsupplied
 
 _PACE = 0.3
 """The weight of the newest answer in a server's pace."""
+_PATIENCE = 10
+"""For so many times `lonely_seconds` it is waited for servers that answer and make nothing."""
+_QUESTIONS = 6
+"""A server of which nothing is heard is asked so often at least within `lonely_seconds`."""
+_FORGOTTEN = 50
+"""A server that has been idle for so many times the seconds of a request is tried again: what made it slow,
+such as shards that it read first, may be over."""
 _LATENCIES = 33
 """Answers by which it is known what is usual."""
 
@@ -47,7 +58,7 @@ class Asking:
     retry_seconds: float = 2.0
     """After which a request of which nothing is heard is sent again."""
     lonely_seconds: float = 30.0
-    """For so long it is waited where no server answers."""
+    """For so long it is waited where no server says anything."""
     pause_seconds: float = 1.0
     """A time between two ticks above which the trainer itself stood still, which makes nobody late."""
 
@@ -77,8 +88,13 @@ class _Server:
     """Seconds a sample; None as long as it has not answered."""
     moved: float = 0.0
     """When it last answered, or was asked while it owed nothing."""
-    is_full: bool = False
-    """Whether it had too much to do, and has not answered since."""
+    full_until: float = float("-inf")
+    """It had too much to do, and is asked nothing until then."""
+
+    def forget(self, samples: int, now: float) -> None:
+        """Its pace is not known any more where it has been idle for too long."""
+        if not self.owed and now - self.moved > _FORGOTTEN * samples * (self.pace or 0.0):
+            self.pace = None
 
 
 class Requests:
@@ -92,9 +108,9 @@ class Requests:
         """In the order in which they are handed out."""
         self._servers: dict[str, _Server] = {}
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)
-        self._heard = self._ticked = now
-        """When anything was answered, or asked while nothing was awaited."""
-        self._failed = ""
+        self._heard = self._made = self._ticked = now
+        """When anything was said, and made, by a server, or asked while nothing was awaited."""
+        self._number = 0
 
     @property
     def servers(self) -> Mapping[str, float | None]:
@@ -113,12 +129,17 @@ class Requests:
 
     # --- what the trainer wants ---
 
+    def fresh(self) -> int:
+        """A number that no request has had."""
+        self._number += 1
+        return self._number
+
     def ask(self, ask: Ask, now: float) -> list[Send]:
         """Want a batch, to be handed out after those that were asked for before."""
         assert ask.number not in self._requests, f"request {ask.number} is wanted twice"
         assert self.room, "more is asked for than the window has room for"
         if all(request.made for request in self._requests.values()):
-            self._heard = now
+            self._heard = self._made = now
         self._requests[ask.number] = _Request(ask)
         return self._assign(self._requests[ask.number], now)
 
@@ -147,7 +168,6 @@ class Requests:
             for name, server in self._servers.items():
                 if server.owed.pop(number, None) is not None:
                     dropped.setdefault(name, []).append(number)
-        self._failed = ""
         return [Send(name, Cancel(tuple(each))) for name, each in dropped.items()]
 
     # --- what befalls servers ---
@@ -173,14 +193,20 @@ class Requests:
 
     # --- what it hears ---
 
-    def receive(self, sender: str, message: Supplied | Unsupplied, now: float) -> list[Send]:
+    def receive(self, sender: str, message: Supplied | Unsupplied | Pending, now: float) -> list[Send]:
         """An answer."""
         server, request = self._servers.get(sender), self._requests.get(message.number)
-        if isinstance(message, Unsupplied):
+        if server is not None:
+            self._heard = now
+        if isinstance(message, Pending):
+            return []
+        why = message.why if isinstance(message, Unsupplied) else _misfit(message, request)
+        if why or isinstance(message, Unsupplied):
             if server is None or request is None or sender not in request.asked:
                 return []
-            return self._refused(sender, server, request, message.why, now)
-        self._heard = now
+            return self._refused(sender, server, request, why, now)
+        assert isinstance(message, Supplied), "the others are dealt with"
+        self._heard = self._made = now
         if server is not None:
             self._answered(server, message.number, now)
         if request is None or request.made is not None:
@@ -204,8 +230,6 @@ class Requests:
         if stood > self.asking.pause_seconds:
             self._forgive(stood)
         sends: list[Send] = []
-        for server in self._servers.values():
-            server.is_full = False
         for request in self._requests.values():
             if request.made is None:
                 sends += self._assign(request, now) if not request.asked else self._again(request, now)
@@ -213,16 +237,28 @@ class Requests:
 
     def trouble(self, now: float) -> str:
         """Why nothing goes on, in a sentence without its end; empty where it does."""
-        if self._failed:
-            return self._failed
+        lonely, patient = self.asking.lonely_seconds, _PATIENCE * self.asking.lonely_seconds
         if not any(request.made is None for request in self._requests.values()):
             return ""
-        if now - self._heard <= self.asking.lonely_seconds:
-            return ""
-        if not self._servers:
-            return f"no data server has been there for {self.asking.lonely_seconds:g} s"
+        if self._refusal:
+            return self._refusal
         names = " and ".join(sorted(self._servers))
-        return f"{names} answered nothing for {self.asking.lonely_seconds:g} s"
+        if now - self._heard > lonely:
+            what = f"{names} answered nothing" if names else "no data server has been there"
+            return f"{what} for {lonely:g} s"
+        if now - self._made > patient and names:
+            return f"{names} made nothing for {patient:g} s"
+        return ""
+
+    @property
+    def _refusal(self) -> str:
+        """Why nobody who is there makes what is wanted; empty where somebody may."""
+        for request in self._requests.values():
+            is_left = request.made is None and not request.asked and self._servers
+            if is_left and request.refused.keys() >= self._servers.keys():
+                name, why = list(request.refused.items())[-1]
+                return f"{name} cannot make a batch: {why}"
+        return ""
 
     # --- who is asked ---
 
@@ -232,11 +268,13 @@ class Requests:
 
     def _assign(self, request: _Request, now: float) -> list[Send]:
         """Ask the server that will have answered first, and was not asked yet."""
+        for server in self._servers.values():
+            server.forget(request.ask.samples, now)
         known = [server.pace for server in self._servers.values() if server.pace is not None]
         usual = median(known) if known else 1.0
         best = None
         for name, server in sorted(self._servers.items()):
-            if name in request.asked or name in request.refused or server.is_full:
+            if name in request.asked or name in request.refused or now < server.full_until:
                 continue
             pace = usual if server.pace is None else server.pace
             seconds = (sum(server.owed.values()) + request.ask.samples) * pace
@@ -263,7 +301,8 @@ class Requests:
             self.copies += len(copy)
             if copy:
                 return copy
-        if now - newest > asking.retry_seconds + asking.late * usual:
+        often = max(asking.retry_seconds, asking.lonely_seconds / _QUESTIONS)
+        if now - newest > min(asking.retry_seconds + asking.late * usual, often):
             oldest = min(request.asked, key=lambda name: (request.asked[name], name))
             self.resent += 1
             return [self._send(request, oldest, now)]
@@ -272,17 +311,14 @@ class Requests:
     def _refused(self, sender: str, server: _Server, request: _Request, why: str, now: float) -> list[Send]:
         server.owed.pop(request.ask.number, None)
         del request.asked[sender]
-        if not why:
-            server.is_full = True
-        else:
-            self._heard = now
+        if why:
             request.refused[sender] = why
-            if not request.asked and set(request.refused) >= set(self._servers):
-                self._failed = f"{sender} cannot make a batch: {why}"
+        else:
+            server.full_until = now + self.asking.late_seconds
         return [] if request.asked else self._assign(request, now)
 
     def _answered(self, server: _Server, number: int, now: float) -> None:
-        server.is_full = False
+        server.full_until = now
         samples = server.owed.pop(number, 0)
         if samples:
             seconds = (now - server.moved) / samples
@@ -292,7 +328,18 @@ class Requests:
     def _forgive(self, seconds: float) -> None:
         """The trainer stood still for so long: that was nobody's fault."""
         self._heard += seconds
+        self._made += seconds
         for request in self._requests.values():
             request.asked = {name: since + seconds for name, since in request.asked.items()}
         for server in self._servers.values():
             server.moved += seconds
+
+
+def _misfit(supplied: Supplied, request: _Request | None) -> str:
+    """What a batch has that was not asked for; empty where it is what was."""
+    if request is None:
+        return ""
+    shape, targets, samples = supplied.shape, supplied.targets, request.ask.samples
+    if len(shape) == 4 and len(targets) in (1, 2) and shape[3] == targets[0] == samples:
+        return ""
+    return f"it sent samples {shape} and targets {targets} where {samples} were asked for"

@@ -12,6 +12,7 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       every server refused it                          refused
     open       its session ended, and some servers have it      torn
     open       its session ended, and no server has it          lost: free again, in the epoch that is on
+    open       it is recalled: no server will have it           lost: free again, in the epoch that is on
     free       the epoch ends                                   left out
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
@@ -183,7 +184,11 @@ class Samples:
         """The session is over on all servers, which say this of it for the last time."""
         self.said(session, servers)
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
-        lost = self._settle(session, self.open_of(session), "lost")
+        self.recalled(session, self.open_of(session))
+
+    def recalled(self, session: int, ranges: Ranges) -> None:
+        """The session has these no more, and no server has or will have them."""
+        lost = self._settle(session, ranges, "lost")
         again = () if self.is_stopped else (self._line,)
         self._free = joined(self._free, common(lost, again))
         for epoch, ranges in self._by_epoch(without(lost, again)).items():

@@ -5,12 +5,12 @@ Knows: trainers by name, numbers of requests. Does not know: what is requested, 
     state       what happens                          next
     none        `Ask`, and there is room              waiting
     none        `Ask`, and the trainer has its most   none: `Unsupplied`, it may ask another server
-    waiting     `Ask` again                           waiting
+    waiting     `Ask` again                           waiting: `Pending`
     waiting     it is its trainer's turn              under way
     waiting     `Cancel`, or the trainer is lost      none
-    under way   `Ask` again                           under way
+    under way   `Ask` again                           under way: `Pending`
     under way   `Cancel`, or the trainer is lost      unwanted
-    unwanted    `Ask` again                           under way
+    unwanted    `Ask` again                           under way: `Pending`
     under way   it is made                            none: `Supplied`, or `Unsupplied`
     unwanted    it is made                            none
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Ask, Cancel, Send, Unsupplied
+from cotswold.server.messages import Ask, Cancel, Pending, Send, Unsupplied
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Supplying:
             return []
         trainer = self._trainers.setdefault(sender, _Trainer())
         number = message.number
-        if number in trainer.under_way:
+        if number in trainer.under_way or number in trainer.waiting:
             trainer.unwanted.discard(number)
-        elif number not in trainer.waiting:
-            if len(trainer.waiting) >= self._room:
-                return [Send(sender, Unsupplied(self.name, number, ""))]
-            if not trainer.waiting:
-                self._turns.append(sender)
-            trainer.waiting[number] = message
+            return [Send(sender, Pending(self.name, number))]
+        if len(trainer.waiting) >= self._room:
+            return [Send(sender, Unsupplied(self.name, number, ""))]
+        if not trainer.waiting:
+            self._turns.append(sender)
+        trainer.waiting[number] = message
         return []
 
     def next(self) -> Job | None:

@@ -10,6 +10,9 @@ Knows: the roster, beats, its requests. Does not know: what is requested, clocks
     here       the connection to a server ends                      here, without it until it is listed anew
     any        the connection to the head ends, or `Dismiss`        an error
 
+What it draws together with others is an `EpochPass`, of which one is on at a time; those that it has left are
+kept until the head knows.
+
 Every beat it says that it lives, and which roster it has; so a roster that was lost is sent again.
 """
 
@@ -17,7 +20,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.server.messages import POOL, Attend, Depart, Dismiss, Roster, Send, Supplied, Unsupplied
+from cotswold.server.drawing import AskOf, Drawing, EpochPass
+from cotswold.server.messages import (
+    POOL,
+    Attend,
+    Dealt,
+    Depart,
+    Dismiss,
+    Pending,
+    Roster,
+    Send,
+    Supplied,
+    Unsupplied,
+)
 from cotswold.server.requests import Asking, Requests
 
 
@@ -42,6 +57,15 @@ class Trainer:
         self._beat_seconds, self._beaten = beat_seconds, float("-inf")
         self._doubts = False
         """Whether a server was lost that the roster lists."""
+        self._ticked = now
+        self._sessions = 0
+        self._passes: list[EpochPass] = []
+        """The last may be on; the head does not know yet that the others are left."""
+
+    @property
+    def pool(self) -> str:
+        """The name of the one that it has joined; empty before."""
+        return self._pool
 
     @property
     def is_here(self) -> bool:
@@ -49,16 +73,19 @@ class Trainer:
         return bool(self._pool and self.terms)
 
     def receive(
-        self, sender: str, message: Roster | Supplied | Unsupplied | Dismiss, now: float
+        self, sender: str, message: Roster | Dealt | Supplied | Unsupplied | Pending | Dismiss, now: float
     ) -> list[Send]:
         """What the head or a server says."""
         match message:
             case Roster() if sender == POOL:
                 return self._heard(message, now)
-            case Dismiss() if sender == POOL:
-                self.error = self.error or "the pool of data servers has ended"
+            case Dealt() if sender == POOL:
+                return [send for each in self._passes for send in each.receive(message, now)]
+            case Dismiss(_, why) if sender == POOL:
+                ended = "the pool of data servers has ended"
+                self.error = self.error or (f"{ended}: {why}" if why else ended)
                 return []
-            case Supplied() | Unsupplied() if sender == message.server:
+            case Supplied() | Unsupplied() | Pending() if sender == message.server:
                 return self.requests.receive(sender, message, now)
             case _:
                 return []
@@ -75,21 +102,60 @@ class Trainer:
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called some times in each beat."""
+        stood, self._ticked = now - self._ticked, now
         sends = self.requests.tick(now)
         if now - self._beaten >= self._beat_seconds:
             self._beaten = now
             version = 0 if self._doubts else self._attend.version
             said = replace(self._attend, version=version, handed=self.handed, waited=self.waited)
             sends.append(Send(POOL, said))
+        self._passes = [each for each in self._passes if not each.is_done or each is self.on]
+        for each in self._passes:
+            if stood > self.requests.asking.pause_seconds:
+                each.forgive(stood)
+            sends += each.tick(self._pool, now)
         return sends
 
     def trouble(self, now: float) -> str:
         """Why nothing goes on; empty where it does."""
-        return self.error or self.requests.trouble(now)
+        drawn = self.on.trouble(now) if self.on is not None else ""
+        return self.error or drawn or self.requests.trouble(now)
 
     def leave(self) -> list[Send]:
         """Go."""
-        return [*self.requests.cancel(), Send(POOL, Depart(self.name))]
+        return [*self.leave_epoch(self._ticked), *self.requests.cancel(), Send(POOL, Depart(self.name))]
+
+    # --- what it draws together with others ---
+
+    @property
+    def on(self) -> EpochPass | None:
+        """The pass that is on."""
+        return self._passes[-1] if self._passes and not self._passes[-1].is_left else None
+
+    def draw(self, drawing: Drawing, epoch: int, now: float) -> list[Send]:
+        """Begin a pass over an epoch; -1 for the one that is on, whose number the next `Dealt` says."""
+        assert self.is_here, "a trainer draws where it has a roster"
+        sends = self.leave_epoch(now)
+        self._passes.append(
+            EpochPass(self.name, drawing, epoch, self._session, self.requests, now, self._beat_seconds)
+        )
+        return sends + self._passes[-1].tick(self._pool, now)
+
+    def begin(self, ask_of: AskOf, now: float) -> list[Send]:
+        """The order of the epoch that is drawn is known."""
+        return [] if self.on is None else self.on.begin(ask_of, now)
+
+    def next(self, now: float) -> tuple[Supplied | None, list[Send]]:
+        """The next batch of the epoch that is drawn, once it is made and taken."""
+        return (None, []) if self.on is None else self.on.next(self._pool, now)
+
+    def leave_epoch(self, now: float) -> list[Send]:
+        """Draw no more of it."""
+        return [] if self.on is None else self.on.leave(self._pool, now)
+
+    def _session(self) -> int:
+        self._sessions += 1
+        return self._sessions
 
     def _heard(self, roster: Roster, now: float) -> list[Send]:
         if roster.why:

@@ -6,12 +6,14 @@ terminal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.cluster.work import Work, means_of, portions_of
+from cotswold.host import Token, token_of
 from cotswold.optim import (
     ApproximateWolfe,
     BunyipSearch,
@@ -25,6 +27,7 @@ from cotswold.optim import (
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
+from cotswold.training.data_feed import is_served, pool_argument, pool_of
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import write_rows
@@ -132,8 +135,11 @@ def build(setting: Setting) -> Evaluations:
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     if recipe.alone:
-        return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
-    for split in ("train", "validation"):
+        token = token_of(os.environ) or Token.new()
+        pool = pool_of(setting, token, None)
+        work = of_recipe(recipe, setting.store, None, None if pool is None else str(pool), token)
+        return in_one_process(work, recipe, setting.recorder)
+    for split in ("validation",) if is_served(recipe) else ("train", "validation"):
         if setting.store.splits.get(split):
             write_rows(setting.store, split, rows)
     arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}
@@ -144,6 +150,7 @@ def build(setting: Setting) -> Evaluations:
         arguments,
         setting.recorder,
         setting.open_things,
+        more=lambda start: pool_argument(pool_of(setting, start.token, start.host)),
     )
     network = supervised_network(recipe, setting.store.outputs)
     return on_cluster(there, FlatModule(network), training, setting.recorder)

@@ -115,7 +115,7 @@ def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
             training.device,
             box=box,
             varying=varying,
-            feed=feed_of(setting, said(varying)),
+            feed=feed_of(setting, said(varying), box),
         )
     )
 

@@ -26,6 +26,7 @@ from cotswold.run import Recorder
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
+from cotswold.training.data_feed import pool_argument, pool_of
 from cotswold.training.flat import FlatModule
 from cotswold.training.host_work import round_of
 from cotswold.training.patterns import write_rows
@@ -150,9 +151,12 @@ def build(setting: Setting) -> ReplicaRuns:
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
-    def started() -> Starting:
-        write_rows(store, "train", rows)
-        return starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
+    def started() -> tuple[Starting, Mapping[str, object]]:
+        start = starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
+        pool = pool_of(setting, start.token, start.host)
+        if pool is None:
+            write_rows(store, "train", rows)
+        return start, pool_argument(pool)
 
     opening = Opening(
         settings_of(setting.recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
@@ -180,7 +184,8 @@ class Opening:
     settings: ReplicaSettings
     work: str
     arguments: Mapping[str, object]
-    started: Callable[[], Starting]
+    started: Callable[[], tuple[Starting, Mapping[str, object]]]
+    """What starts them, and further arguments."""
     logs: Path
     recorder: Recorder
     evaluator: EvaluatorTask | None = None
@@ -188,11 +193,11 @@ class Opening:
     def __call__(self, snapshot: Snapshot | None) -> Replicas:
         """Go on from a snapshot, or begin."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        start = self.started()
+        start, more = self.started()
         return open_replicas(
             self.settings,
             self.work,
-            self.arguments,
+            {**self.arguments, **more},
             snapshot=snapshot,
             evaluator=self.evaluator,
             processes=start.processes,

@@ -11,11 +11,13 @@ itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -26,13 +28,15 @@ from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
-from cotswold.host import Process, raise_on_all
+from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import Led, Membership, follow, lead
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.mesh import own_box
 from cotswold.training.in_flight import InFlight, parts_of
 from cotswold.training.works import INHERITED, ModuleWork, inherited_work, of_recipe
 
+TOKEN = "token of the run"
+"""The name under which the ranks of a gang find it: they have one of their own in the environment."""
 _IDLE = timedelta(days=7)
 """So long the ranks wait for their leader to have something to do."""
 
@@ -96,6 +100,10 @@ class Rank:
             self._copies.run(batches, lambda batch, network: self.whole.summed(batch, network, learn))
         )
 
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """Hear what is added up next, as `FedWork.expect`."""
+        self.whole.expect([part for each in batches for part in parts_of(each, self._in_flight)])
+
     def gradients(self) -> list[Tensor]:
         """What this rank has of the gradient, part by part."""
         return self._copies.gradients()
@@ -124,6 +132,15 @@ class GangWork:
         self._answered = 0
         """Other ranks that have said what came of what they were told last, in their order."""
         self._is_awaiting = False
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`, of the leader alone."""
+        self._rank.expect(batches)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether the leader waits for patterns now."""
+        return self._rank.whole.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
@@ -309,23 +326,32 @@ def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:
 
 
 @contextmanager
-def in_gang(recipe: str, store: str, rows: str | None = None) -> Iterator[GangWork]:
+def in_gang(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> Iterator[GangWork]:
     """As `works.in_worker`, for a process that leads the ranks of the recipe's `[mesh]`."""
-    given = {"recipe": recipe, "store": store, "rows": rows}
+    given = {"recipe": recipe, "store": store, "rows": rows, "pool": pool}
+    token = {TOKEN: token_of(os.environ)}
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "a gang has a grid"
     with lead(
-        f"{__name__}:follow_recipe", given, Grid.parse(mesh.grid).size, timeout_seconds=mesh.timeout
+        f"{__name__}:follow_recipe",
+        given,
+        Grid.parse(mesh.grid).size,
+        given=token,
+        timeout_seconds=mesh.timeout,
     ) as led:
-        yield from _led(lambda: _of_recipe(recipe, store, rows), mesh.grid, led, mesh.in_flight)
+        yield from _led(lambda: _of_recipe(recipe, store, rows, pool), mesh.grid, led, mesh.in_flight)
 
 
-def follow_recipe(recipe: str, store: str, rows: str | None, place: Mapping[str, object]) -> None:
+def follow_recipe(
+    recipe: str, store: str, rows: str | None, pool: str | None, place: Mapping[str, object]
+) -> None:
     """The life of another rank than the leader of `in_gang`."""
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "a gang has a grid"
+    token = cast(Token | None, inherited(TOKEN))  # as given
     with follow(place) as ranks:
-        obey(Rank(_of_recipe(recipe, store, rows), Grid.parse(mesh.grid), ranks, mesh.in_flight))
+        work = _of_recipe(recipe, store, rows, pool, token)
+        obey(Rank(work, Grid.parse(mesh.grid), ranks, mesh.in_flight))
 
 
 @contextmanager
@@ -350,6 +376,9 @@ def _led(make: Callable[[], ModuleWork], grid: str, led: Led, in_flight: int) ->
     work.close()
 
 
-def _of_recipe(recipe: str, store: str, rows: str | None) -> ModuleWork:
+def _of_recipe(
+    recipe: str, store: str, rows: str | None, pool: str | None, token: Token | None = None
+) -> ModuleWork:
     torch.set_num_threads(1)
-    return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows))
+    folder = None if rows is None else Path(rows)
+    return of_recipe(recipes.parse(recipe), Store(store), folder, pool, token)

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -37,18 +36,17 @@ from cotswold.server.messages import Shard
 from cotswold.server.ranks import name_of
 from cotswold.server.replica import StepTask
 from cotswold.training.flat import FlatModule
-from cotswold.training.gang import Rank
+from cotswold.training.gang import TOKEN, Rank
 from cotswold.training.gang_shards import parts_of_shards
 from cotswold.training.gang_steps import Closing, RankSteps, Told
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
-from cotswold.training.patterns import Patterns, StorePatterns
+from cotswold.training.patterns import Patterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.served_patterns import patterns_of
 from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1
 from cotswold.training.works import LayerWork
-
-_TOKEN = "token of the run"
 
 
 class LearningLayers(LayerWork):
@@ -67,6 +65,8 @@ class GangReplica:
         self._rank, self._led, self._decay = rank, led, decay
         self._leading = threading.Lock()
         """Held while the others are told something, and do it."""
+        self.coming: Sequence[Sequence[int]] = ()
+        """The samples of the steps after the next, as far as they are known."""
         self._owing: Sequence[Process] = ()
 
     @property
@@ -93,6 +93,15 @@ class GangReplica:
     def flops(self) -> tuple[int, int]:
         """Of one sample, as one process counts them."""
         return self._rank.whole.flops
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`; the other ranks hear of it with the step."""
+        self.coming = batches[1:]
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether this rank waits for samples now."""
+        return self._rank.whole.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
@@ -182,6 +191,7 @@ class GangSteps:
             task.closes,
             task.pull,
             task.behind,
+            tuple(map(tuple, self._gang.coming)),
         )
         with self._gang.together(said):
             found, self._closing = self._steps.lead(said, task)
@@ -218,30 +228,34 @@ def obey(rank: Rank, steps: RankSteps, role: RankRole) -> None:
 
 
 @contextmanager
-def in_gang_replica(recipe: str, store: str, rows: str) -> Iterator[GangReplica]:
+def in_gang_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[GangReplica]:
     """As `learning_works.in_replica`, for a process that leads the ranks of the recipe's `[mesh]`."""
     mesh, training = _parsed(recipe)
-    grid, arguments = Grid.parse(str(mesh.grid)), {"recipe": recipe, "store": store, "rows": rows}
-    given = {_TOKEN: token_of(os.environ)}
+    grid, arguments = (
+        Grid.parse(str(mesh.grid)),
+        {"recipe": recipe, "store": store, "rows": rows, "pool": pool},
+    )
+    given = {TOKEN: token_of(os.environ)}
     with lead(
         f"{__name__}:follow_replica", arguments, grid.size, given=given, timeout_seconds=mesh.timeout
     ) as led:
-        rank = Rank(_learning(recipe, store, rows), grid, led.ranks, mesh.in_flight)
+        rank = Rank(_learning(recipe, store, rows, pool), grid, led.ranks, mesh.in_flight)
         work = GangReplica(rank, led, training.weight_decay)
         yield work
         work.close()
 
 
-def follow_replica(recipe: str, store: str, rows: str, place: Mapping[str, object]) -> None:
+def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: Mapping[str, object]) -> None:
     """The life of another rank than the first of `in_gang_replica`."""
     mesh, training = _parsed(recipe)
+    token = cast(Token | None, inherited(TOKEN))  # as given
     with follow(place) as ranks:
-        rank = Rank(_learning(recipe, store, rows), Grid.parse(str(mesh.grid)), ranks, mesh.in_flight)
+        whole = _learning(recipe, store, rows, pool, token)
+        rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.in_flight)
         meeting = Meeting(**ranks.gather(None)[0])
         own = cast(OwnSteps, meeting.own)  # as it was made of them
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
         reach = Reach(**cast(Mapping[str, Any], meeting.reach))
-        token = cast(Token | None, inherited(_TOKEN))  # as given
         with own_endpoint(name_of(meeting.name, rank.number), reach, token) as endpoint:
             role = RankRole(Post(endpoint), meeting)
             role.run(lambda: obey(rank, steps, role))
@@ -254,7 +268,9 @@ def _parsed(recipe: str) -> tuple[Mesh, DownpourTraining]:
     return parsed.mesh, parsed.training
 
 
-def _learning(recipe: str, store: str, rows: str) -> LearningLayers:
+def _learning(
+    recipe: str, store: str, rows: str, pool: str | None, token: Token | None = None
+) -> LearningLayers:
     torch.set_num_threads(1)
     parsed, opened = recipes.parse(recipe), Store(store)
     network = supervised_network(parsed, opened.outputs)
@@ -262,5 +278,5 @@ def _learning(recipe: str, store: str, rows: str) -> LearningLayers:
     if parsed.training.unit_norm:
         scale_to_norm_1(network)
     varying = varying_of(parsed, opened)
-    samples = StorePatterns(opened, "train", Path(rows), varying=varying, seed=parsed.training.seed)
+    samples = patterns_of(opened, varying, parsed.training.seed, rows, pool, token)
     return LearningLayers(network, loss_of(parsed), samples)

@@ -152,6 +152,8 @@ class Told:
     closes: bool
     pull: tuple[int, int]
     behind: int
+    coming: tuple[tuple[int, ...], ...] = ()
+    """Samples of the steps after it, as far as they are known, for ranks that ask for them ahead."""
 
 
 class RankSteps:
@@ -159,7 +161,7 @@ class RankSteps:
 
     def __init__(self, rank: Rank, decay: float, own: OwnSteps, push_samples: int) -> None:
         self._accumulation = RankAccumulation(RankWork(rank, decay), own, push_samples)
-        self._number = rank.number
+        self._rank, self._number = rank, rank.number
 
     def lead(self, said: Told, task: StepTask) -> tuple[PortionSum, Closing | None]:
         """A step of the first rank: the sums of all, and, where it closes the accumulation, what goes to each
@@ -190,6 +192,7 @@ class RankSteps:
             closed(self._accumulation.closings, self._accumulation.closed)
 
     def _settle(self, said: Told) -> None:
+        self._rank.expect([said.samples, *said.coming])
         if said.shards is not None:
             self._accumulation.settle([Shard(*each) for each in said.shards])  # type: ignore[arg-type]  # as JSON says it
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotswold import recipe as recipes
+from cotswold.cluster.work import FedWork
 from cotswold.data import Store
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import (
@@ -40,14 +41,17 @@ from cotswold.host import (
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.training.losses import Loss, loss_of
-from cotswold.training.patterns import StorePatterns
+from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.served_patterns import Fed, PoolPlace, ServedPatterns
 from cotswold.training.shared_parameters import ALIGNED_BYTES, Place, SharedParameters
 from cotswold.training.supervised import needed
 from cotswold.training.varying import varying_of
 
 POLL_SECONDS = 1e-3
 """How often a process looks whether all are ready, and the driver whether they are done."""
+_AHEAD = 4
+"""Batches that a process knows: that which it computes, and those of which it asks data servers ahead."""
 
 
 class Learner(Protocol):
@@ -191,7 +195,11 @@ def learn(
     board.await_go(number)
     begun = time.perf_counter()
     for step in range(count):
-        loss = learner.loss(plan.numbers(step * processes + number, learner.samples))
+        places = range(step * processes + number, count * processes, processes)[:_AHEAD]
+        batches = [plan.numbers(place, learner.samples) for place in places]
+        if isinstance(learner, FedWork):
+            learner.expect(batches)
+        loss = learner.loss(batches[0])
         rate = rate_at(step, count, plan.rate, plan.schedule, plan.warmup)
         take_step(loss, weights, rate)
         board.write(number, (step + 1) * plan.batch, time.perf_counter() - begun, float(loss.detach()))
@@ -279,7 +287,7 @@ def _order(seed: int, epoch: int, there: int) -> NDArray[np.int64]:
 class RecipeLearner:
     """The layers of a recipe over the training samples of its store."""
 
-    def __init__(self, module: nn.Module, samples: StorePatterns, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, samples: Patterns, loss: Loss) -> None:
         self.module, self._samples, self._loss = module.train(), samples, loss
 
     @property
@@ -287,20 +295,35 @@ class RecipeLearner:
         """How many samples there are to learn from."""
         return len(self._samples)
 
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`; nothing is asked for where samples are at hand."""
+        if isinstance(self._samples, Fed):
+            self._samples.expect(batches)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it waits for samples now."""
+        return isinstance(self._samples, Fed) and self._samples.is_starved
+
     def loss(self, numbers: Sequence[int]) -> Tensor:
         """The mean loss of these samples."""
         batch = self._samples.batch(numbers)
         return self._loss(self.module(batch.inputs), needed(batch.targets))
 
 
-def of_recipe(recipe: str, store: str, rows: str | None = None) -> RecipeLearner:
+def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> RecipeLearner:
     """From a recipe's text, its store, and maybe a folder where `patterns.write_rows` has put the samples, so
-    that the processes have one copy of them."""
+    that the processes have one copy of them; or the `PoolPlace` of data servers that make them, which the
+    token in the environment opens."""
     read, opened = recipes.parse(recipe), Store(store)
     if varying_of(read, opened) is not None:
         raise RecipeError(
             "these steps learn from samples as they are; leave data.augment out, or use strategy downpour "
             "with cluster.processes"
         )
-    samples = StorePatterns(opened, "train", None if rows is None else Path(rows))
+    samples: Patterns
+    if pool is None:
+        samples = StorePatterns(opened, "train", None if rows is None else Path(rows))
+    else:
+        samples = ServedPatterns(opened, PoolPlace.parsed(pool))
     return RecipeLearner(supervised_network(read, opened.outputs), samples, loss_of(read))

@@ -19,6 +19,8 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
 from typing import Protocol, cast
 
 import torch
@@ -27,6 +29,7 @@ from torch import Tensor
 from cotswold import recipe as recipes
 from cotswold.cluster.arithmetic import is_finite
 from cotswold.cluster.work import PortionSum, ReplicaWork, Slot, VaryingWork
+from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
     Block,
@@ -41,8 +44,11 @@ from cotswold.host import (
 )
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.training.learning_works import in_replica
+from cotswold.training.learning_works import LearningWork, in_replica
+from cotswold.training.served_patterns import Fed
 from cotswold.training.shared_parameters import ALIGNED_BYTES
+from cotswold.training.strategy import Batch
+from cotswold.training.supervised import needed
 
 _ORDER = struct.Struct("=qqqd")
 """Which round of batches, where the numbers of one begin and end, the rate of its step."""
@@ -60,14 +66,30 @@ class MovableWork(ReplicaWork, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Served:
+    """Samples that come from data servers to the process that leads, which hands them to the others."""
+
+    patterns: Fed
+    shape: tuple[int, int, int]
+    """(channel, y, x) of a sample."""
+    targets: int
+    """Numbers to predict of each; 0 for a class."""
+
+
 class Shared:
     """What the processes share: parameters, a sum of gradients for each, whether it has a batch, the numbers
-    of the samples."""
+    of the samples, and the samples themselves where the process that leads hands them out."""
 
-    def __init__(self, parameters: Tensor, processes: int, samples: int) -> None:
+    def __init__(
+        self, parameters: Tensor, processes: int, samples: int, served: Served | None = None
+    ) -> None:
         """``samples``: most that are learnt from together. Raises MachineError where there is no memory."""
         row = -(-parameters.nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
-        size = (1 + processes) * row + (processes + samples) * torch.int64.itemsize
+        inputs = 0 if served is None else prod(served.shape)
+        targets = 0 if served is None else max(1, served.targets)
+        handed = torch.int64.itemsize * samples * targets + torch.float32.itemsize * samples * inputs
+        size = (1 + processes) * row + (processes + samples) * torch.int64.itemsize + handed
         try:
             block, descriptor = Block.new(0, size)
         except (AttributeError, OSError) as error:
@@ -80,8 +102,50 @@ class Shared:
             for number in range(1 + processes)
         ]
         self.parameters, self.sums = vectors[0], vectors[1:]
-        rest = torch.frombuffer(block.memory, dtype=torch.int64, offset=(1 + processes) * row)
+        rest = torch.frombuffer(
+            block.memory, dtype=torch.int64, count=processes + samples, offset=(1 + processes) * row
+        )
         self.has_batch, self.samples = rest[:processes], rest[processes:]
+        self.handed = None if served is None else Handed(block, size - handed, samples, served)
+
+
+class Handed:
+    """Batches that lie in memory which processes share: patterns by their places there."""
+
+    varies = False
+
+    def __init__(self, block: Block, offset: int, samples: int, served: Served) -> None:
+        """``samples``: for so many there is room, ``offset`` bytes from the block's beginning."""
+        self._shape, self._samples = served.shape, samples
+        kind, width = (torch.float32, served.targets) if served.targets else (torch.int64, 1)
+        self._targets = torch.frombuffer(block.memory, dtype=kind, count=samples * width, offset=offset)
+        if served.targets:
+            self._targets = self._targets.view(samples, width)
+        offset += samples * max(1, served.targets) * torch.int64.itemsize
+        self._inputs = torch.frombuffer(
+            block.memory, dtype=torch.float32, count=samples * prod(served.shape), offset=offset
+        )
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def put(self, start: int, batch: Batch) -> None:
+        """Have a batch lie from this place on."""
+        stop = start + len(batch.inputs)
+        self._of(start, stop).copy_(batch.inputs)
+        self._targets[start:stop] = needed(batch.targets)
+
+    def batch(self, numbers: Sequence[int]) -> Batch:
+        """The batch that was put at these places, which follow each other; live."""
+        start, stop = numbers[0], numbers[-1] + 1
+        return Batch(self._of(start, stop), self._targets[start:stop])
+
+    def _of(self, start: int, stop: int) -> Tensor:
+        """A batch's inputs, images last."""
+        channels, height, width = self._shape
+        size = channels * height * width
+        own = self._inputs[start * size : stop * size]
+        return own.view(height, width, channels, stop - start).permute(3, 2, 0, 1)
 
 
 class HostWork:
@@ -94,14 +158,30 @@ class HostWork:
         batch: int,
         queue: socket.socket,
         processes: Sequence[Process],
+        served: Served | None = None,
     ) -> None:
         """``queue``: where batches are put, and answers come from."""
+        self._served = served
         self._work, self._shared, self._batch = work, shared, batch
         self._queue, self.processes = queue, tuple(processes)
         self._round = 0
         self._selector = selectors.DefaultSelector()
         for each in (queue.fileno(), *(process.fileno() for process in processes)):
             self._selector.register(each, selectors.EVENT_READ)
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`; nothing is asked for where each process has samples at hand."""
+        if self._served is not None:
+            self._served.patterns.expect([part for each in batches for part in self._parts(each)])
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether the process that leads waits for samples now."""
+        return self._served is not None and self._served.patterns.is_starved
+
+    def _parts(self, samples: Sequence[int]) -> list[Sequence[int]]:
+        """The batches of these samples."""
+        return [samples[start : start + self._batch] for start in range(0, len(samples), self._batch)]
 
     @property
     def owing(self) -> Sequence[Process]:
@@ -154,13 +234,14 @@ class HostWork:
             for start in range(0, len(samples), self._batch)
         ]
         ahead = _AHEAD * len(self.processes)
-        for order in orders[:ahead]:
-            self._queue.send(order)
+        parts = self._parts(samples)
+        for number in range(min(ahead, len(orders))):
+            self._hand_out(number, orders[number], parts[number])
         value, count, details = 0.0, 0, dict[str, float]()
         for number in range(len(orders)):
             answer = self._answer()
             if number + ahead < len(orders):
-                self._queue.send(orders[number + ahead])
+                self._hand_out(number + ahead, orders[number + ahead], parts[number + ahead])
             value, count = value + answer.value, count + answer.samples
             for name, more in answer.details.items():
                 details[name] = details.get(name, 0.0) + more
@@ -168,6 +249,12 @@ class HostWork:
             gradient += own
             own.zero_()
         return PortionSum(value, count, details)
+
+    def _hand_out(self, number: int, order: bytes, samples: Sequence[int]) -> None:
+        """Put a batch into the queue, and its samples where the processes find them."""
+        if self._served is not None and self._shared.handed is not None:
+            self._shared.handed.put(number * self._batch, self._served.patterns.batch(samples))
+        self._queue.send(order)
 
     def _answer(self) -> PortionSum:
         """The next; raises where a process has ended."""
@@ -182,17 +269,20 @@ class HostWork:
 
 
 @contextmanager
-def on_host(work: MovableWork, processes: int, batch: int, samples: int) -> Iterator[HostWork]:
+def on_host(
+    work: MovableWork, processes: int, batch: int, samples: int, served: Served | None = None
+) -> Iterator[HostWork]:
     """``work`` by so many processes of this host, as long as the block lasts.
 
-    They learn from ``batch`` samples at a time, and from ``samples`` at most when they are asked. For the
-    main thread of a process that has no other thread yet: they are forks of it. Linux alone. Each is kept on
-    a core that no other such process has claimed, where there are enough.
+    With ``served`` samples this process hands them out. They learn from ``batch`` samples at a time, and from
+    ``samples`` at most when they are asked. For the main thread of a process that has no other thread yet:
+    they are forks of it. Linux alone. Each is kept on a core that no other such process has claimed, where
+    there are enough.
     """
     with ExitStack() as held:
         cores = held.enter_context(claimed_cores(processes))
         with staying_on(cores):
-            shared = Shared(work.parameters, processes, samples)
+            shared = Shared(work.parameters, processes, samples, served)
             work.lie_in(shared.parameters)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held.enter_context(ours)
@@ -203,17 +293,22 @@ def on_host(work: MovableWork, processes: int, batch: int, samples: int) -> Iter
             server.start(Call(f"process {number}", f"{__name__}:_live", {"number": number, "core": core}))
             for number, core in enumerate(cores)
         ]
-        yield HostWork(work, shared, batch, ours, started)
+        yield HostWork(work, shared, batch, ours, started, served)
 
 
 @contextmanager
-def in_host(recipe: str, store: str, rows: str) -> Iterator[HostWork]:
+def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HostWork]:
     """As `learning_works.in_replica`, for a process that leads those of the recipe's `[cluster]`."""
     torch.set_num_threads(1)  # a fork has no other threads of its parent
     parsed = recipes.parse(recipe)
     assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
-    work, batch = in_replica(recipe, store, rows), parsed.training.batch_size
-    with on_host(work, parsed.cluster.processes, batch, round_of(parsed)) as host:
+    work, batch = in_replica(recipe, store, rows, pool), parsed.training.batch_size
+    served = None
+    if (fed := work.fed) is not None:
+        opened = Store(store)
+        shape, classes = opened.shape, not torch.from_numpy(opened.labels("train")).is_floating_point()
+        served = Served(fed, (shape.channels, shape.height, shape.width), 0 if classes else opened.outputs)
+    with on_host(work, parsed.cluster.processes, batch, round_of(parsed), served) as host:
         yield host
 
 
@@ -231,6 +326,8 @@ def _live(number: int, core: int | None) -> None:
     torch.set_num_threads(1)
     torch.seed()  # what it drops is its own
     work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # as given
+    if shared.handed is not None and isinstance(work, LearningWork):
+        work.read_from(shared.handed)
     own, other = shared.sums[number], torch.zeros_like(shared.parameters)
     before = 0
     while True:
@@ -238,7 +335,8 @@ def _live(number: int, core: int | None) -> None:
         shared.has_batch[number] = 1
         is_first, before = now != before, now
         gradient = own if is_first or not rate else other  # its sum is 0 when a round begins
-        found = work.compute(shared.samples[start:stop].tolist(), gradient)
+        samples = shared.samples[start:stop].tolist() if shared.handed is None else range(start, stop)
+        found = work.compute(samples, gradient)
         if rate and is_finite(gradient.numpy()):
             shared.parameters.sub_(gradient, alpha=rate)
         if gradient is other:

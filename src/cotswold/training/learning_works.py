@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import DevicePatterns, Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.served_patterns import ServedPatterns, patterns_of
 from cotswold.training.supervised import needed
 from cotswold.training.updates import Cost, ModuleUpdates, Way
 from cotswold.training.varying import varying_of
@@ -61,6 +61,7 @@ class LearningWork:
         self.decay = decay
         self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
+        self._fed = samples if isinstance(samples, ServedPatterns) else None
         self._clip = clip
         self._batch: Tensor | None = None
         """The gradient of one batch, where it is clipped."""
@@ -93,6 +94,25 @@ class LearningWork:
     def varies(self) -> bool:
         """Whether a sample is another one in each epoch."""
         return self._samples.varies
+
+    @property
+    def fed(self) -> ServedPatterns | None:
+        """What asks data servers for samples, where they make them."""
+        return self._fed
+
+    def read_from(self, samples: Patterns) -> None:
+        """Learn from these samples from now on, which somebody else asks for."""
+        self._samples, self._fed = samples, None
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`; nothing is asked for where samples are at hand."""
+        if self._fed is not None:
+            self._fed.expect(batches)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it waits for samples now."""
+        return self._fed is not None and self._fed.is_starved
 
     @cached_property
     def flops(self) -> tuple[int, int]:
@@ -156,8 +176,9 @@ class LearningWork:
                 part.add_(weights[name], alpha=self.decay)
 
 
-def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
-    """The work of a recipe's text; ``rows``: the folder where `write_rows` has put the samples."""
+def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> LearningWork:
+    """The work of a recipe's text; ``rows``: the folder where `write_rows` has put the samples; ``pool``:
+    the `PoolPlace` of data servers that make them instead."""
     parsed, opened = recipes.parse(recipe), Store(store)
     training = parsed.training
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
@@ -166,7 +187,7 @@ def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
         scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
     varying = varying_of(parsed, opened)
-    samples = StorePatterns(opened, "train", Path(rows), varying=varying, seed=training.seed)
+    samples = patterns_of(opened, varying, training.seed, rows, pool)
     ways, decay = ways_of(network, training), training.weight_decay
     return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
 

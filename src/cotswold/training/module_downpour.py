@@ -100,7 +100,7 @@ def build(
         settings_of(recipe, run),
         f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
         {},
-        lambda: starting(recipe, (), open_things, lambda: live_processes(things)),
+        lambda: (starting(recipe, (), open_things, lambda: live_processes(things)), {}),
         run / "logs",
         recorder,
         judging,

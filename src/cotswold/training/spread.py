@@ -189,14 +189,16 @@ def spread(
     recorder: Recorder,
     open_things: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
+    more: Callable[[Starting], Mapping[str, object]] = lambda start: {},
 ) -> There:
     """A cluster for a recipe, which ends with ``open_things``. ``processes``: what starts them, by default a
-    fork server of this machine, or Ray where the recipe has an address."""
+    fork server of this machine, or Ray where the recipe has an address; ``more``: gives further arguments of
+    the work."""
     start = starting(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
     cluster = open_cluster(
         settings_of(recipe),
         work,
-        arguments,
+        {**arguments, **more(start)},
         processes=start.processes,
         token=start.token,
         host=start.host,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +24,9 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
+from cotswold.data.serving import needed_cache_bytes
 from cotswold.data.splits import rule
-from cotswold.errors import RecipeError, SourceError, StoreError
+from cotswold.errors import RecipeError, SourceError, StoreError, UnlabelledError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (
     Data,
@@ -37,13 +37,11 @@ from cotswold.recipe.schema import (
     VectorData,
     pair,
 )
+from cotswold.recipe.schema.fields import byte_count
 from cotswold.run import RunDirectory, read_events
 
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
-
-_OR_NONE = re.compile(r',? or use labels = "none"$')
-"""How errors of sources end that a recipe without labels would not have."""
 
 Progress = Callable[[int, int], None]
 """Hears how many of how many samples are done."""
@@ -108,10 +106,10 @@ def _source_for(recipe: Recipe) -> Source | VectorSource:
     """As `source_of`; an error does not advise to do without labels where the strategy needs them."""
     try:
         return source_of(recipe.data)
-    except SourceError as error:
+    except UnlabelledError as error:
         if recipe.trains_stacks:
             raise
-        raise SourceError(_OR_NONE.sub("", str(error))) from error
+        raise SourceError(error.needing_labels) from error
 
 
 def made_by(data: Data) -> AnyPreparation:
@@ -259,6 +257,24 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
 
 def warnings(recipe: Recipe, store: Store) -> list[str]:
     """What a person should know of a run's samples before it is trained."""
+    return [*_of_validation(recipe, store), *_of_cache(recipe, store)]
+
+
+def _of_cache(recipe: Recipe, store: Store) -> list[str]:
+    data = recipe.data
+    if not isinstance(data, SourcedData) or not data.servers or isinstance(data.servers, str):
+        return []
+    needed, cache = needed_cache_bytes(store), byte_count(data.cache)
+    if cache >= needed:
+        return []
+    enough = f"{-(-needed // 10**6)} MB"
+    return [
+        f'data.cache = "{data.cache}" holds fewer shards than the shuffle buffer has samples of: servers '
+        f'read them again and again; "{enough}" reads few of them twice in an epoch'
+    ]
+
+
+def _of_validation(recipe: Recipe, store: Store) -> list[str]:
     if store.splits.get("validation") or not isinstance(recipe.objective, LossObjective):
         return []
     asked = getattr(recipe.data, "validation", None)

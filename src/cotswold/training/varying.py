@@ -25,4 +25,10 @@ def varying_of(recipe: Recipe, store: Store) -> Augmentation | None:
             f"data.augment has a transform of colours, and the pictures of {store.path} are whitened; leave "
             "it out, or prepare pictures with whiten = false"
         )
+    of_hues = any(isinstance(each, Colour) and (each.hue or each.saturation) for each in data.augment)
+    if of_hues and store.shape.channels == 1:
+        raise UserError(
+            "data.augment has a colour transform with hue or saturation, and the pictures of "
+            f"{store.path} are grey; take both out, or prepare pictures in colour"
+        )
     return Augmentation.of([each.model_dump(exclude_none=True) for each in data.augment])

@@ -20,7 +20,7 @@ from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import UserError
-from cotswold.host import inherited
+from cotswold.host import Token, inherited
 from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
@@ -30,6 +30,7 @@ from cotswold.training.losses import IGNORED, Loss, is_classes, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.served_patterns import Fed, HeldPatterns, PoolPlace, ServedPatterns
 from cotswold.training.strategy import Batch
 from cotswold.training.supervised import needed, one_type
 
@@ -78,6 +79,16 @@ class ModuleWork:
     def varies(self) -> bool:
         """Whether a pattern is another one in each epoch."""
         return self._samples.varies
+
+    def expect(self, batches: Sequence[Sequence[int]]) -> None:
+        """As `FedWork.expect`; nothing is asked for where patterns are at hand."""
+        if isinstance(self._samples, Fed):
+            self._samples.expect(batches)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it waits for patterns now."""
+        return isinstance(self._samples, Fed) and self._samples.is_starved
 
     @cached_property
     def flops(self) -> tuple[int, int]:
@@ -213,10 +224,23 @@ def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
     )
 
 
-def of_recipe(recipe: Recipe, store: Store, rows: Path | None = None) -> LayerWork:
-    """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples."""
+def of_recipe(
+    recipe: Recipe,
+    store: Store,
+    rows: Path | None = None,
+    pool: str | None = None,
+    token: Token | None = None,
+) -> LayerWork:
+    """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples;
+    ``pool``: the `PoolPlace` of data servers that give the training samples instead, and the ``token`` that
+    opens it, where it is not that in the environment."""
     held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
-    network, samples = supervised_network(recipe, store.outputs), StorePatterns(store, "train", rows)
+    network = supervised_network(recipe, store.outputs)
+    samples: Patterns
+    if pool is None:
+        samples = StorePatterns(store, "train", rows)
+    else:
+        samples = HeldPatterns(store, ServedPatterns(store, PoolPlace.parsed(pool), token=token))
     return work_of(recipe, network, store.outputs, loss_of(recipe), samples, held)
 
 
@@ -230,10 +254,10 @@ def work_of(
     return DenseWork(network, dense, loss, samples, held)
 
 
-def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:
+def in_worker(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerWork:
     """As `of_recipe`, from what can be sent to another process: a recipe's text, and places."""
     torch.set_num_threads(1)
-    return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows))
+    return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool)
 
 
 INHERITED = "work"

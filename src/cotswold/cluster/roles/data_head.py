@@ -13,6 +13,7 @@ from typing import Any
 
 from cotswold.cluster.data_pool import open_pool, settings_of
 from cotswold.errors import UserError
+from cotswold.files import replace_file
 from cotswold.host import ForkServer, token_of
 
 
@@ -23,13 +24,14 @@ def main(
     work: str,
     arguments: Mapping[str, object],
     logs: str | None = None,
+    place: str | None = None,
 ) -> int:
     """The life of a head: it calls ``trainers`` (names and addresses), who may then attend, and serves until
     it is killed.
 
     ``settings`` as `described`, ``work`` and ``arguments`` as for `open_pool`; servers print into the folder
-    ``logs``. The token is in the environment. Raises MachineError where every server is dead, and no start
-    helps.
+    ``logs``. Its address it writes into the file ``place``, for those whom it does not call. The token is in
+    the environment. Raises MachineError where every server is dead, and no start helps.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever started it ends it
     token = token_of(os.environ)
@@ -42,5 +44,7 @@ def main(
     ) as pool:
         for name, address in trainers.items():
             pool.connect(name, address)
+        if place is not None:
+            replace_file(Path(place), pool.address.encode())
         while True:
             pool.proceed(3600.0)

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, runtime_checkable
@@ -31,8 +31,11 @@ from cotswold.server.supplying import Job, Supplying
 _TICK_SECONDS = 0.2
 _AHEAD = 2
 """Requests that are with the threads, a thread: one is made, one waits."""
-_WAITING_BYTES = 256 << 20
-"""Answers that a trainer has not taken, above which its next ones wait."""
+_WAITING_BYTES = 5 << 29
+"""Answers that a trainer has not taken, at most. One that asks as `DataClient` does has two batches of the
+greatest length and what its loop holds in shared memory, and so never comes as far."""
+_LITTLE_BYTES = 1 << 20
+"""What a message has besides a batch, at most."""
 
 
 class Cache(Protocol):
@@ -75,12 +78,15 @@ def main(
     threads: int = 1,
     beat_seconds: float = 1.0,
     slow_seconds: float = 0.0,
+    lender: tuple[str, str] | None = None,
 ) -> int:
     """The life of the data server called ``name``, the head of whose pool is at the address ``pool``.
 
     ``work`` (``"module:function"``) makes a `DataWork` of ``arguments``; ``reach`` are the fields of `Reach`;
     so many ``threads`` make batches. The token is in the environment. ``slow_seconds``: what each batch takes
-    longer, to try what a slow server does. Raises MachineError where the head ends first.
+    longer, to try what a slow server does. ``lender``: name and address of whoever lends it to a pool of
+    another machine; it hears what the head hears, and ends it. Raises MachineError where the head or the
+    lender ends first.
     """
     torch.set_num_threads(1)
     keep_freed_bytes()
@@ -90,7 +96,10 @@ def main(
         raise UserError(f"{work} makes a {type(made).__name__}, which makes no batches")
     with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(m.POOL, pool)
-        server = DataServer(name, made, Post(endpoint), threads, beat_seconds, slow_seconds)
+        if lender is not None:
+            endpoint.connect(*lender)
+        told = (m.POOL,) if lender is None else (m.POOL, lender[0])
+        server = DataServer(name, made, Post(endpoint), threads, beat_seconds, slow_seconds, told)
         try:
             server.serve()
         finally:
@@ -109,7 +118,11 @@ class DataServer:
         threads: int,
         beat_seconds: float,
         slow_seconds: float = 0.0,
+        told: Sequence[str] = (m.POOL,),
     ) -> None:
+        """``told``: who hears of it in each beat, the head and the lender; either may end it, and the other
+        one hears of that."""
+        self._told = told
         self._name, self._work, self._post = name, work, post
         self._machine = Supplying(name)
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
@@ -120,6 +133,9 @@ class DataServer:
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         post.endpoint.watch(self._woken)
+        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # which are bounded here
+        self._sample_bytes = 0.0
+        """Of an answer, at most so far."""
         self._threads = [
             threading.Thread(target=self._run, name=f"making-{number}", daemon=True)
             for number in range(threads)
@@ -128,14 +144,16 @@ class DataServer:
             thread.start()
 
     def serve(self) -> None:
-        """Answer until it is over; raises MachineError where the head is lost."""
+        """Answer until it is over; raises MachineError where the head is lost, or does not want it."""
         while self._attend(self._post.receive(_TICK_SECONDS)):
             self._tell_made()
             self._give_out()
             now = time.monotonic()
             if now - self._beaten >= self._beat_seconds:
                 self._beaten = now
-                self._post.send(m.POOL, self._offer())
+                offer = self._offer()
+                for each in self._told:
+                    self._post.send(each, offer)
 
     def close(self) -> None:
         """End the threads."""
@@ -144,7 +162,14 @@ class DataServer:
 
     def _attend(self, event: object) -> bool:
         match event:
-            case Letter(sender, Finish() | m.Dismiss()) if sender == m.POOL:
+            case Letter(sender, m.Dismiss(_, why)) if sender == m.POOL:
+                if why:
+                    raise MachineError(f"{self._name} was told to go: {why}")
+                return False
+            case Letter(sender, Finish()) if sender in self._told:
+                for other in self._told:
+                    if other != sender:
+                        self._post.send(other, m.Depart(self._name))
                 return False
             case Letter(sender, message) if isinstance(message, m.Ask | m.Cancel):
                 for each in self._machine.receive(sender, message):
@@ -154,6 +179,8 @@ class DataServer:
                     os.read(self._woken, 4096)
             case Lost(peer, why) if peer == m.POOL:
                 raise MachineError(f"{self._name} lost the head of its pool ({why})")
+            case Lost(peer, why) if peer in self._told:
+                raise MachineError(f"{self._name} lost {peer}, which lends it ({why})")
             case Lost(peer, _):
                 self._machine.lost(peer)
             case _:
@@ -166,24 +193,39 @@ class DataServer:
             job = self._machine.next()
             if job is None:
                 return
+            if self._is_full(job.trainer, round(self._sample_bytes * job.ask.samples)):
+                self._refuse(job, "")  # before it is made
+                continue
             self._under_way += 1
             self._jobs.put(job)
+
+    def _is_full(self, trainer: str, more_bytes: int) -> bool:
+        """Whether a trainer does not take what it has asked for."""
+        waiting = self._post.endpoint.waiting_bytes(trainer)
+        return waiting > 0 and waiting + more_bytes > _WAITING_BYTES
+
+    def _refuse(self, job: Job, why: str) -> None:
+        if self._machine.done(job):
+            self._post.send(job.trainer, m.Unsupplied(self._name, job.ask.number, why))
 
     def _tell_made(self) -> None:
         while self._made:
             job, found, seconds = self._made.popleft()
             self._under_way -= 1
             self._seconds += seconds
-            if not self._machine.done(job):
-                continue
-            if self._post.endpoint.waiting_bytes(job.trainer) > _WAITING_BYTES:
-                found = ""  # it does not take what it has asked for
             if isinstance(found, str):
-                answer: m.Message = m.Unsupplied(self._name, job.ask.number, found)
-            else:
-                answer = supplied(self._name, job.ask.number, *found)
+                self._refuse(job, found)
+                continue
+            size = sum(each.numel() * each.element_size() for each in found)
+            self._sample_bytes = max(self._sample_bytes, size / max(1, job.ask.samples))
+            most = self._post.endpoint.message_bytes - _LITTLE_BYTES
+            if size > most:
+                self._refuse(job, f"a batch of {size} bytes is too long for a message; {most} bytes fit")
+            elif self._is_full(job.trainer, size):
+                self._refuse(job, "")
+            elif self._machine.done(job):
                 self._supplied += job.ask.samples
-            self._post.send(job.trainer, answer)
+                self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
 
     def _offer(self) -> m.Offer:
         cache = self._work.cache
@@ -215,7 +257,7 @@ class DataServer:
                 found = self._work.batch(job.ask.view, job.ask.epoch, rows)
             except CotswoldError as error:
                 found = str(error) or type(error).__name__
-            except Exception as error:  # a transform of somebody's own may raise anything
+            except BaseException as error:  # a transform of somebody's own may raise anything
                 found = told(error) or type(error).__name__
             self._made.append((job, found, time.perf_counter() - began))
             with suppress(BlockingIOError):  # it has been woken often enough

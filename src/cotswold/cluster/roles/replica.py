@@ -30,7 +30,15 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
-from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps, samples_of
+from cotswold.cluster.work import (
+    FedWork,
+    Meeting,
+    PortionSum,
+    RankedWork,
+    ReplicaWork,
+    Steps,
+    samples_of,
+)
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.ranks import Ranks, name_of
@@ -43,6 +51,8 @@ _SAY_SECONDS = 1.0
 """How often it says what it does, where that is the same."""
 _WITHOUT_SECONDS = 2.0
 """For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
+_AHEAD = 4
+"""Steps whose samples are asked for while one is computed, at most."""
 
 
 def main(
@@ -261,8 +271,12 @@ class ReplicaRole:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _step(self, task: StepTask) -> PortionSum:
-        self._accumulation.begin(task)
         samples = samples_of(self._work, self._seed, *task.samples)
+        if isinstance(self._work, FedWork):
+            with self._lock:
+                coming = self._machine.coming(_AHEAD)
+            self._work.expect([samples, *(samples_of(self._work, self._seed, *each) for each in coming)])
+        self._accumulation.begin(task)
         rate = self._schedule.rate(task.rate, task.samples[0])
         return self._accumulation.step(samples, rate, task.opens)
 

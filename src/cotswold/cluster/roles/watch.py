@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.work import SharedWork
+from cotswold.cluster.work import FedWork, SharedWork
 from cotswold.errors import MachineError
 from cotswold.host.process import letter_of, seen_of_descendants, seen_of_others
 from cotswold.host.standstill import Seen, Standstill, Still
@@ -26,6 +26,7 @@ class Watch:
         """``name``: this process's; ``silent_seconds``: for so long a step may stand still."""
         self._name, self._working = name, working
         self._led = work if isinstance(work, SharedWork) else None
+        self._fed = work if isinstance(work, FedWork) else None
         self._standstill = Standstill(silent_seconds)
         self._looked = float("-inf")
 
@@ -36,7 +37,8 @@ class Watch:
             return
         self._looked = now
         working = self._working
-        still = self._standstill.look(working.step, working.ended, self._see, now)
+        is_starved = self._fed is not None and self._fed.is_starved  # whoever feeds it looks after that
+        still = self._standstill.look(None if is_starved else working.step, working.ended, self._see, now)
         if still is not None:
             raise MachineError(self._said(still))
 

@@ -18,11 +18,11 @@ from cotswold.data.augment.moves import (
     Affine,
     Crop,
     Elastic,
-    Maps,
     Reflection,
     Rotation,
     Translation,
     then,
+    times,
     unmoved,
 )
 from cotswold.data.augment.own import Own
@@ -114,25 +114,18 @@ class _Moved:
 
     def of(self, values: Float32, keys: Keys) -> Float32:
         height, width = values.shape[2:]
-        maps, displacement = unmoved(len(keys)), None
+        maps, slopes, elastic = unmoved(len(keys)), None, None
         for number, step in reversed(self._moves):
             stream = _STREAMS * number
             if isinstance(step, Elastic):
-                drawn = warp.field(keys, stream + 1, height, width, step.sigma)
-                displacement = step.strengths(keys, stream)[:, None, None, None] * drawn
+                elastic, slopes = (stream + 1, step.sigma), step.slopes(keys, stream)
                 continue
             before = step.before(keys, stream, height, width)
             maps = then(maps, before)
-            if displacement is not None:
-                displacement = _multiplied(before, displacement)
-        return warp.warped(values, maps, displacement, self._moves[0][1].fill)
-
-
-def _multiplied(maps: Maps, displacement: Float32) -> Float32:
-    """Displacements (image, 2, y, x) as they are after a move."""
-    square = maps[:, :, :2].astype(np.float32)[:, :, :, None, None]
-    found: Float32 = square[:, :, 0] * displacement[:, None, 0] + square[:, :, 1] * displacement[:, None, 1]
-    return found
+            if slopes is not None:
+                slopes = times(before[:, :, :2], slopes)
+        field = None if elastic is None or slopes is None else warp.field(keys, *elastic, slopes)
+        return warp.warped(values, maps, field, self._moves[0][1].fill)
 
 
 def _step(table: Mapping[str, object]) -> Step:

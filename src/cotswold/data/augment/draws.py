@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import exact
+from cotswold.kernels.warp import GOLDEN, MIXERS
 
 Keys = NDArray[np.uint64]
 Float32 = NDArray[np.float32]
 Words = NDArray[np.uint32]
 Shape = int | Sequence[int]
 
-_GOLDEN = 0x9E3779B9
 _UNIT = np.float32(2.0**-24)
 
 
@@ -35,7 +35,7 @@ def words(keys: Keys, stream: int, count: int) -> Words:
     low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
     places = np.arange(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
-        begun = places * np.uint32(_GOLDEN) + np.uint32(stream * 0x85EBCA6B & 0xFFFFFFFF)
+        begun = places * np.uint32(GOLDEN) + np.uint32(stream * MIXERS[0] & 0xFFFFFFFF)
         return _mixed(_mixed(begun[None] ^ low[:, None]) + high[:, None])
 
 
@@ -75,7 +75,7 @@ def _counts(shape: Shape) -> tuple[int, ...]:
 
 def _mixed(state: Words) -> Words:
     """The finaliser of MurmurHash3 (Appleby 2011)."""
-    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(MIXERS[0])
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(MIXERS[1])
     mixed: Words = state ^ (state >> np.uint32(16))
     return mixed

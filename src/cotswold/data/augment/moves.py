@@ -19,19 +19,17 @@ from numpy.typing import NDArray
 from cotswold.data.augment import exact
 from cotswold.data.augment.draws import Keys, uniform
 from cotswold.errors import UserError
+from cotswold.kernels.warp import FILLS, Fill
 
 Maps = NDArray[np.float64]
 """(sample, 2, 3): the place (y, x) is multiplied by the square part, and the last column added."""
-
-FILLS = ("edge", "reflect", "zero")
-"""What lies outside of a picture: its nearest pixel, its mirror image, or the value 0."""
 
 
 class Move(Protocol):
     """What a move says of itself."""
 
     @property
-    def fill(self) -> str:
+    def fill(self) -> Fill:
         """What comes from outside."""
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
@@ -45,7 +43,7 @@ class Translation:
     pixels: int | None = None
     fraction: float | None = None
     probability: float = 1.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         _check(self, (self.pixels is None) != (self.fraction is None), "give either pixels or fraction")
@@ -68,7 +66,7 @@ class Reflection:
 
     horizontal: float = 0.5
     vertical: float = 0.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         _check_fill(self)
@@ -91,7 +89,7 @@ class Rotation:
 
     degrees: float
     probability: float = 1.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         _check(self, 0 <= self.degrees <= 180, f"degrees = {self.degrees:g}: 0 to 180")
@@ -112,7 +110,7 @@ class Affine:
     aspect: float = 1.0
     shear: float = 0.0
     probability: float = 1.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         least, greatest = self.scale
@@ -123,7 +121,7 @@ class Affine:
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """As `Move.before`."""
         drawn = uniform(keys, stream, 4).astype(np.float64)
-        scale = np.exp(_between(drawn[:, 0], *map(math.log, self.scale)))
+        scale = exact.exp(_between(drawn[:, 0], *map(math.log, self.scale)))
         stretch = _stretch(self.aspect, drawn[:, 1])
         sine, cosine = exact.sine_cosine(math.radians(self.shear) * (2 * drawn[:, 2] - 1))
         lean = sine / cosine
@@ -144,7 +142,7 @@ class Crop:
     area: tuple[float, float] | None = None
     aspect: float = 1.0
     probability: float = 1.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         _check(self, (self.pad is None) != (self.area is None), "give either pad or area")
@@ -178,17 +176,18 @@ class Elastic:
     alpha: float
     sigma: float
     probability: float = 1.0
-    fill: str = "edge"
+    fill: Fill = "edge"
 
     def __post_init__(self) -> None:
         _check(self, self.alpha >= 0, f"alpha = {self.alpha:g}: pixels, 0 or more")
         _check(self, 0 < self.sigma <= 100, f"sigma = {self.sigma:g}: pixels, above 0, up to 100")
 
-    def strengths(self, keys: Keys, stream: int) -> NDArray[np.float32]:
-        """``alpha``, or 0 for samples that are left as they are: float32 (sample,)."""
+    def slopes(self, keys: Keys, stream: int) -> Maps:
+        """What smoothed numbers are multiplied by: ``alpha``, or 0 for samples that are left as they are:
+        (sample, 2, 2)."""
         drawn = uniform(keys, stream, 1)[:, 0]
-        found: NDArray[np.float32] = np.where(drawn < self.probability, self.alpha, 0).astype(np.float32)
-        return found
+        strengths = np.where(drawn < self.probability, self.alpha, 0.0)
+        return strengths[:, None, None] * np.eye(2)
 
 
 def unmoved(count: int) -> Maps:
@@ -199,12 +198,12 @@ def unmoved(count: int) -> Maps:
 def then(first: Maps, last: Maps) -> Maps:
     """The map that does the ``first`` and then the ``last``, of places."""
     found = np.empty_like(first)
-    found[:, :, :2] = _times(last[:, :, :2], first[:, :, :2])
-    found[:, :, 2] = _times(last[:, :, :2], first[:, :, 2:])[:, :, 0] + last[:, :, 2]
+    found[:, :, :2] = times(last[:, :, :2], first[:, :, :2])
+    found[:, :, 2] = times(last[:, :, :2], first[:, :, 2:])[:, :, 0] + last[:, :, 2]
     return found
 
 
-def _times(left: Maps, right: Maps) -> Maps:
+def times(left: Maps, right: Maps) -> Maps:
     """Products of small matrices, element by element: the same bits for one sample and for many."""
     return np.stack(
         [

@@ -26,9 +26,9 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class Colour:
-    """Brightness shifted by up to that part of the picture's standard deviation; contrast and saturation
-    changed by a factor of up to 1 more or less; colours turned about the grey axis by up to ``hue``
-    degrees."""
+    """Brightness shifted by up to that part (0 to 10) of the picture's standard deviation; contrast and
+    saturation changed by a factor of up to 1 more or less; colours turned about the grey axis by up to
+    ``hue`` degrees."""
 
     brightness: float = 0.0
     contrast: float = 0.0
@@ -48,7 +48,8 @@ class Colour:
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """As `Change.changed`."""
         drawn = uniform(keys, stream, 5)
-        drawn[:, :4] = np.where(drawn[:, 4:] < self.probability, 2 * drawn[:, :4] - 1, 0)
+        chosen = (drawn[:, 4] < self.probability)[:, None, None, None]
+        drawn = 2 * drawn - 1
         shift, contrast, saturation = (drawn[:, i, None, None, None] for i in range(3))
         mean, spread = (each[:, None, None, None] for each in _moments(values))
         found = values
@@ -61,7 +62,7 @@ class Colour:
             found = mean + (1 + np.float32(self.contrast) * contrast) * (found - mean)
         if self.brightness:
             found = found + np.float32(self.brightness) * shift * spread
-        return found
+        return np.where(chosen, found, values)
 
 
 @dataclass(frozen=True)

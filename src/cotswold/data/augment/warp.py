@@ -3,7 +3,8 @@
 Knows: float32 arrays (image, channel, y, x). Does not know: which moves there are, how they are drawn.
 
 Every number comes about by the same operations in the same order, whatever else is in the batch, and without
-fused multiply-adds: the same bits on every processor.
+fused multiply-adds: the same bits on every processor. What is here in NumPy is what the kernels of
+`cotswold.kernels.warp` must give to the bit, and what runs where they cannot be compiled.
 """
 
 from __future__ import annotations
@@ -16,37 +17,63 @@ import numpy as np
 from cotswold.data.augment import exact
 from cotswold.data.augment.draws import Float32, Keys, uniform
 from cotswold.data.augment.moves import Maps
+from cotswold.kernels import warp as kernels
+from cotswold.kernels.available import chosen, or_torch
+from cotswold.kernels.warp import FAR, Field, Fill, Pictures
 
 _REACH = 4.0
 """Deviations after which a Gaussian is taken for 0."""
+_LONGEST = 1 << 15
+"""Sides of pictures that kernels number in 32 bits."""
 
 
-def field(keys: Keys, stream: int, height: int, width: int, sigma: float) -> Float32:
-    """Uniform numbers in -1 to 1, smoothed by a Gaussian of ``sigma`` pixels; beyond the edge they are 0.
-    Float32 (image, 2, y, x)."""
-    drawn = uniform(keys, stream, 2 * height * width, -1.0, 1.0).reshape(len(keys), 2, height, width)
-    return _smoothed(_smoothed(drawn, sigma, 3), sigma, 2)
+def field(keys: Keys, stream: int, sigma: float, slopes: Maps) -> Field:
+    """Uniform numbers in -1 to 1, two a pixel, smoothed by a Gaussian of ``sigma`` pixels; ``slopes``
+    (image, 2, 2) make displacements (y, x) of them, in pixels."""
+    return Field(
+        np.ascontiguousarray(keys, np.uint64),
+        stream,
+        gaussian(sigma),
+        np.ascontiguousarray(slopes, np.float32),
+    )
 
 
-def warped(values: Float32, maps: Maps, displacement: Float32 | None, fill: str) -> Float32:
+def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Fill) -> Float32:
     """Pictures (image, channel, y, x) at other places, bilinear between pixels.
 
     ``maps``: for each picture from a place of the result, (y, x) from the middle, to one of the picture;
-    ``displacement``: (image, 2, y, x), in pixels, is added to that.
+    ``displacement`` is added to that. What is farther away than `FAR` pixels counts as if it were there.
     """
+    asked = Pictures(
+        np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill
+    )
+    return _done(asked)
+
+
+@or_torch
+def _done(pictures: Pictures) -> Float32:
+    if chosen() != "llvm" or max(pictures.values.shape[2:]) >= _LONGEST:
+        return plain(pictures)
+    found: Float32 = kernels.run(pictures, plain)
+    return found
+
+
+def plain(pictures: Pictures) -> Float32:
+    """The same in NumPy."""
+    values, fill = pictures.values, pictures.fill
     height, width = values.shape[2:]
-    places = _places(maps.astype(np.float32), height, width)
-    if displacement is not None:
-        places += displacement
+    places = _places(pictures.maps, height, width)
+    if pictures.field is not None:
+        places += _displacements(pictures.field, height, width)
     low = np.floor(places)
     part = places - low
-    corners = low.astype(np.int64)
+    corners = low.clip(-FAR, FAR).astype(np.int64)
     rows, columns = (
         [_inside(corners[:, axis] + step, size, fill) for step in (0, 1)]
         for axis, size in enumerate((height, width))
     )
     flat = values.reshape(*values.shape[:2], height * width)
-    found = np.zeros_like(values)
+    found: Float32 = np.zeros_like(values)
     for down, (row, row_there) in enumerate(rows):
         for right, (column, column_there) in enumerate(columns):
             share = _share(part[:, 0], down) * _share(part[:, 1], right)
@@ -55,6 +82,15 @@ def warped(values: Float32, maps: Maps, displacement: Float32 | None, fill: str)
             at = (row * width + column).reshape(len(values), 1, height * width)
             corner = np.take_along_axis(flat, at, axis=2).reshape(values.shape)
             found += share[:, None] * corner
+    return found
+
+
+def _displacements(field: Field, height: int, width: int) -> Float32:
+    """What is added to places, (y, x): (image, 2, y, x)."""
+    drawn = uniform(field.keys, field.stream, (2, height, width), -1.0, 1.0)
+    smooth = smoothed(smoothed(drawn, field.taps, 3), field.taps, 2)
+    slopes = field.slopes[:, :, :, None, None]
+    found: Float32 = slopes[:, :, 0] * smooth[:, None, 0] + slopes[:, :, 1] * smooth[:, None, 1]
     return found
 
 
@@ -82,9 +118,8 @@ def _inside(at: np.ndarray, size: int, fill: str) -> tuple[np.ndarray, np.ndarra
     return at.clip(0, size - 1), there
 
 
-def _smoothed(values: Float32, sigma: float, axis: int) -> Float32:
-    """Along an axis."""
-    taps = _taps(sigma)
+def smoothed(values: Float32, taps: Float32, axis: int) -> Float32:
+    """Neighbours along an axis times taps; beyond the edge they are 0."""
     reach, size = len(taps) // 2, values.shape[axis]
     found = np.zeros_like(values)
     for step in range(-min(reach, size - 1), min(reach, size - 1) + 1):
@@ -97,7 +132,7 @@ def _smoothed(values: Float32, sigma: float, axis: int) -> Float32:
 
 
 @lru_cache(maxsize=64)
-def _taps(sigma: float) -> Float32:
+def gaussian(sigma: float) -> Float32:
     """A Gaussian whose sum is 1."""
     reach = max(1, math.ceil(_REACH * sigma))
     weights = exact.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)

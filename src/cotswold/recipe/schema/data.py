@@ -34,10 +34,11 @@ class SourcedData(Section):
     servers: Annotated[int, Field(ge=0), at_most(10_000)] | Text = 0
     """Data servers: processes apart that read, augment and hand out training samples. A number: so many are
     started with the run, and end with it; a text, `HOST:PORT`: a pool that somebody has started; 0:
-    the run reads for itself. For `supervised`, `greedy` and `joint` in one process. No bit of a result
-    depends on it."""
+    the run reads for itself. No bit of a result depends on it."""
     cache: ByteSize = "1 GB"
-    """Memory in which each data server keeps shards of the data, at most: `512 MB`, `4 GB`."""
+    """Memory in which each data server keeps shards of the data, at most: `512 MB`, `4 GB`. For servers that
+    the run starts, and for `cotswold serve data` with this recipe; a pool at `HOST:PORT` keeps to what it was
+    started with."""
 
     @field_validator("servers")
     @classmethod
@@ -104,6 +105,13 @@ class PictureData(SourcedData):
                 "data.augment has a transform of colours, and whitened pictures have none left; set whiten = "
                 "false, or leave it out"
             )
+        for each in self.augment if self.store is None else []:
+            if self.colour == "grey" and isinstance(each, Colour) and (each.hue or each.saturation):
+                name = "hue" if each.hue else "saturation"
+                raise ValueError(
+                    f"data.augment has a colour transform with {name}, and grey pictures have none; take "
+                    f'{name} out, or set colour = "rgb"'
+                )
         return self
 
 

@@ -15,7 +15,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.limits import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
-from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData, SourcedData
+from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
@@ -178,10 +178,6 @@ class Recipe(Section):
             )
         if not isinstance(self.data, GivenData) and (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
-        if strategy in ("batch", "downpour") and isinstance(self.data, SourcedData) and self.data.servers:
-            raise ValueError(
-                f"workers and replicas of strategy {strategy} read for themselves; set data.servers to 0"
-            )
         if strategy == "batch" and isinstance(self.data, PictureData) and self.data.augment:
             raise ValueError(
                 "strategy batch compares evaluations of the same samples, and data.augment makes others each "

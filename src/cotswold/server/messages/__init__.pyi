@@ -16,8 +16,11 @@ from .of_data import POOL as POOL
 from .of_data import Ask as Ask
 from .of_data import Attend as Attend
 from .of_data import Cancel as Cancel
+from .of_data import Dealt as Dealt
 from .of_data import Depart as Depart
+from .of_data import Draw as Draw
 from .of_data import Offer as Offer
+from .of_data import Pending as Pending
 from .of_data import Roster as Roster
 from .of_data import Supplied as Supplied
 from .of_data import Unsupplied as Unsupplied
@@ -99,9 +102,11 @@ __all__ = [
     "Cancel",
     "Close",
     "Computed",
+    "Dealt",
     "Depart",
     "Directions",
     "Dismiss",
+    "Draw",
     "End",
     "Failed",
     "Fetch",

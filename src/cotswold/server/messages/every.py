@@ -12,8 +12,11 @@ from cotswold.server.messages.of_data import (
     Ask,
     Attend,
     Cancel,
+    Dealt,
     Depart,
+    Draw,
     Offer,
+    Pending,
     Roster,
     Supplied,
     Unsupplied,
@@ -104,7 +107,7 @@ ToUpdates = Update | PullNewer | Order | PullFrozen
 """A replica, or the coordinator, to the asynchronous half of a server."""
 ToRank = PullPart | PushPart | PulledNewer
 """The rank of a replica that has the conversation, or a server, to another of its ranks."""
-OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied
+OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied | Pending | Draw | Dealt
 """Between trainers, data servers and the head of their pool."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
@@ -128,7 +131,7 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Admitted, Alive, Directions),
     *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
     *(PullPart, PulledPart, PushPart),
-    *(Offer, Attend, Roster, Depart, Ask, Cancel, Supplied, Unsupplied),
+    *(Offer, Attend, Roster, Depart, Ask, Cancel, Supplied, Unsupplied, Pending, Draw, Dealt),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotswold.server.messages.of_updates import Ranges
+
 POOL = "pool"
 """The name of the head, to which trainers and data servers send."""
 
@@ -118,3 +120,69 @@ class Unsupplied:
     number: int
     why: str
     """Why not; empty where it has too much to do."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A data server was asked again for what it has, and has not made yet: it lives."""
+
+    server: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A trainer draws an epoch together with others: everything that it wants and has done there.
+
+    It says so in every beat, and when something has changed. Answered by `Dealt`.
+    """
+
+    name: str
+    pool: str
+    """Of the `Roster`; another pool does not answer."""
+    stream: str
+    """The name under which trainers share."""
+    what: str
+    """JSON: what is drawn, in which order. All trainers of a stream say the same."""
+    samples: int
+    """That an epoch has."""
+    at_least_once: bool
+    epoch: int
+    """-1 for the one that is on."""
+    session: int
+    """1, 2, 3, ... of this trainer's passes."""
+    number: int
+    """1, 2, 3, ... of this session's messages; what is older than one that came is dropped."""
+    want: int
+    """Samples of a batch, at most."""
+    most: int
+    """Batches that it has at a time."""
+    take: Ranges
+    """Batches that it is about to hand to its loop."""
+    handed: Ranges
+    """Batches that its loop has had, of which no answer came yet."""
+    leaves: bool
+    """Whether its pass is at its end: everything that it has had is in ``handed``, now or before."""
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What a trainer has of an epoch that is shared."""
+
+    stream: str
+    session: int
+    number: int
+    """1, 2, 3, ... of the answers to this session."""
+    heard: int
+    """The newest `Draw` that was heard."""
+    epoch: int
+    batches: Ranges
+    """All that it was dealt, and has not handed to its loop, in order."""
+    taken: Ranges
+    """Of these, those that no other trainer gets any more."""
+    is_over: bool
+    """Whether nothing more is dealt in this epoch."""
+    is_ended: bool
+    """Whether the session has ended: it has left, or was taken for dead."""
+    why: str = ""
+    """Why nothing is dealt to it; empty where it is."""

@@ -135,9 +135,11 @@ class Rejoin:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """The worker may go."""
+    """The worker may go; or the trainer, or the data server of a pool."""
 
     session: int
+    why: str = ""
+    """Why it must; empty where there is no more to say."""
 
 
 @dataclass(frozen=True)

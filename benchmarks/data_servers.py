@@ -1,0 +1,177 @@
+"""Data servers beside torch's DataLoader, Ray Data and tf.data service.
+
+Knows: the words of the command, which cell comes when. Does not know: how anybody is fed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cotswold.api.progress import say
+from cotswold.bench.measure import Document
+from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.errors import UserError
+from cotswold.files import replace_file
+from measures.cells import Cells, Plan
+from measures.command import Json, main
+from measures.feeding.cached import cached
+from measures.feeding.killed import trained
+from measures.feeding.picture import drawing
+from measures.feeding.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
+from measures.feeding.summary import best_workers, median_rate, single_rate, summary
+
+NAME = "data-servers"
+TRIED = {OURS: (1, 2), ALONE: (0,), "torch DataLoader": (1, 2), "Ray Data": (1, 2)}
+"""Numbers of workers. A DataLoader without any is the transforms alone, which the trainer waits for."""
+SURPLUS = 1.2
+"""What a pool could hand out against what its trainer takes, where waiting is measured."""
+DEMAND = 0.8
+"""What a trainer takes against what one server could hand out, where the other one is killed."""
+KILLED_SECONDS, KILLED_EVERY = 65.0, 20.0
+
+
+def data_servers(
+    *,
+    subject: Annotated[list[str] | None, Parameter(negative=())] = None,
+    rivals: Path | None = None,
+    rounds: int = 3,
+    kills: int = 0,
+    warm_seconds: float = 1.5,
+    seconds: float = 4.0,
+    minutes: float = 60.0,
+    stores: Path = Path("stores"),
+    out: Path = Path("benchmarks/results"),
+    json_: Json = False,
+) -> None:
+    """Data servers: samples a second and a core, memory, how long a trainer waits; their cache; kills.
+
+    Everybody does the same transforms of the same pictures with the same functions, Cotswold's own, called as
+    a library; tf.data service has TensorFlow's operation, as functions of NumPy cannot leave their process,
+    and a Python that cannot import Cotswold with PyTorch has NumPy's. First each is tried with every number
+    of workers, once; then rounds, in turns, with the best one; then again with a trainer that takes their
+    rate divided by 1.2. Then the cache: what a hit costs beside a copy of the same bytes, and whether its
+    bound holds; and, with --kills, a trainer that takes 0.8 of what one server makes, from two servers of
+    which one is killed every 20 s. A cell is kept when it is finished; the same command goes on.
+
+    Examples:
+
+      python benchmarks/data_servers.py --minutes 10
+      python benchmarks/data_servers.py --rivals /path/to/python --subject mnist
+      python benchmarks/data_servers.py --subject caltech --kills 2
+
+    Parameters
+    ----------
+    subject
+        mnist, mnist-256 (batches of 256), mnist-elastic or caltech; all by default. May be given again.
+    rivals
+        A Python that has ray[data] and tensorflow; without one they are left out, and that is said.
+    rounds
+        How many times each.
+    kills
+        How many times a trainer learns for 65 s while servers are killed, and while none is.
+    warm_seconds
+        Before what counts.
+    seconds
+        That count, of a case.
+    minutes
+        No cell begins that would end later.
+    stores
+        Where samples are prepared.
+    out
+        A directory for data-servers.json, which has the finished cells, and data-servers.svg.
+    json_
+        Print JSON.
+    """
+    at_least_one(rounds, "--rounds")
+    names = subject or list(SUBJECTS)
+    if unknown := sorted(set(names) - set(SUBJECTS)):
+        raise UserError(f"there is no subject {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
+    bench = Bench(stores, rivals, warm_seconds, seconds)
+    cells = Cells(NAME, out, minutes, summary, warm_seconds=warm_seconds, seconds=seconds)
+    whos = [who for who in (*IN_PROCESS, *ELSEWHERE) if _is_here(bench, who)]
+    is_whole = cells.run(_plan(cells, bench, names, whos, rounds, kills))
+    found = cells.leave()
+    replace_file(out / f"{NAME}.svg", drawing(found).encode())
+    leave(found, NAME, None, json_)
+    if not json_:
+        _show(found)
+    if not is_whole:
+        say("not everything is measured yet")
+
+
+def _is_here(bench: Bench, who: str) -> bool:
+    why = bench.lacks(who)
+    if why:
+        say(f"{who} is left out: {why}")
+    return not why
+
+
+def _plan(cells: Cells, bench: Bench, names: list[str], whos: list[str], rounds: int, kills: int) -> Plan:
+    for name in names:
+        subject = SUBJECTS[name]
+        its = [who for who in whos if who != "tf.data service" or subject.transform == "moves"]
+        for who in its:
+            for workers in TRIED.get(who, (1, 2)):
+                yield f"tune: {name}: {who}: {workers}", partial(bench.fed, subject, who, workers)
+        best = {who: best_workers(cells.found, name, who) or 0 for who in its}
+        for number in range(rounds):
+            for who in _turned(its, number):
+                yield f"fed: {name}: {who}: {number}", partial(bench.fed, subject, who, best[who])
+        for number in range(rounds):
+            for who in _turned([each for each in its if each != ALONE], number):
+                rate = median_rate(cells.found, name, who)
+                assert rate is not None, "it was measured before"
+                pause = SURPLUS * subject.batch / rate
+                yield (
+                    f"starving: {name}: {who}: {number}",
+                    partial(bench.fed, subject, who, best[who], pause),
+                )
+        for number in range(rounds):
+            yield f"cache: {name}: {number}", partial(_cached, bench, name)
+        for number in range(kills):
+            for every in (0.0, KILLED_EVERY) if number % 2 == 0 else (KILLED_EVERY, 0.0):
+                step = subject.batch / (DEMAND * single_rate(cells.found, name))
+                yield f"killed: {name}: {every:g}: {number}", partial(_trained, bench, name, step, every)
+
+
+def _cached(bench: Bench, name: str) -> Document:
+    subject = SUBJECTS[name]
+    return cached(subject.store(bench.stores), subject.batch)
+
+
+def _trained(bench: Bench, name: str, step: float, every: float) -> Document:
+    subject = SUBJECTS[name]
+    return trained(subject.store(bench.stores), subject.tables, subject.batch, step, KILLED_SECONDS, every)
+
+
+def _turned(whos: list[str], number: int) -> list[str]:
+    first = number % len(whos)
+    return whos[first:] + whos[:first]
+
+
+def _show(found: Document) -> None:
+    told: Any = found["summary"]
+    if told["rows"]:
+        table("fed", [_flat(row) for row in told["rows"]], sections="subject")
+    if told["cache"]:
+        table("cache", told["cache"])
+    if told["killed"]:
+        table("one of two servers killed", told["killed"])
+    if told["bars"]:
+        table("bars", [{**each, "met": "yes" if each["met"] else "no"} for each in told["bars"]])
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the medians of its spreads."""
+    return {
+        name.replace("_1_2", "_1/1.2"): value["median"] if isinstance(value, dict) else value
+        for name, value in row.items()
+    }
+
+
+if __name__ == "__main__":
+    main(data_servers)

@@ -1,0 +1,151 @@
+"""`cotswold serve data`.
+
+Knows: the words of the command, its line of progress. Does not know: how anything is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.api.serving_data import ServedDataStatus
+
+_LOOK_SECONDS = 0.5
+_STOPPING = "stopping: trainers hear that the pool ends; once more to leave at once"
+
+_LEAVING = "leaving: trainers ask other data servers; once more to leave at once"
+
+
+def serve_data(
+    source: str,
+    *,
+    servers: int = 2,
+    listen: str | None = None,
+    cache: str | None = None,
+    token_file: Path | None = None,
+    join: str | None = None,
+    threads: int = 1,
+    ports: str | None = None,
+    encrypt: bool = True,
+    set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    stores: Path = Path("stores"),
+) -> int:
+    """Serve batches of prepared samples to training runs and loops, until Ctrl-C or SIGTERM.
+
+    Processes apart from the trainers read, unpack and augment: docs/data-servers.md.
+    A run takes from them by [data] servers = "HOST:PORT" in its recipe, a loop of
+    your own by cotswold.data.connect(address, token). A run learns the same bits as
+    without them, whoever is killed. Exit code 0: ended as asked; 1: every data server
+    is dead; 2: a mistake of the caller's.
+
+    Examples:
+
+      openssl rand -hex 32 > token; chmod 600 token
+      cotswold serve data my.toml --token-file token --listen 127.0.0.1:7000
+      cotswold serve data stores/mnist --token-file token --servers 4 --cache 4GB
+      cotswold serve data my.toml --token-file token --listen 10.0.0.1:7000
+      cotswold serve data my.toml --token-file token --join 10.0.0.1:7000
+
+    Parameters
+    ----------
+    source
+        A recipe file, the name of a shipped recipe, or the folder of a store. A recipe's samples are prepared
+        if they are not yet, and its [[data.augment]] varies those that are learnt from.
+    servers
+        Server processes on this machine.
+    listen
+        The address of this machine at which trainers reach it, and the port, 0 for any that is free;
+        127.0.0.1:0 by default.
+    cache
+        Memory in which each server keeps shards, at most, such as 512MB; the recipe's data.cache, or 1GB.
+    token_file
+        A file with the secret, which this user alone can read; made where it is not there. COTSWOLD_TOKEN by
+        default.
+    join
+        The address of a pool that serves already: this machine lends it servers until Ctrl-C, SIGTERM or
+        the pool's end. The same samples must be prepared here.
+    threads
+        Threads of each server that make batches.
+    ports
+        The ports of the servers, FIRST-LAST, one for each at least; any by default.
+    encrypt
+        Whether samples are encrypted between hosts; trainers say the same.
+    set
+        Overrides a field of the recipe, as in data.source=photographs.zip; may be given again.
+    stores
+        Where prepared samples are kept; they are made if they are not there.
+    """
+    import os
+
+    from cotswold.api.interrupting import stopping
+    from cotswold.api.progress import say, stages
+    from cotswold.api.serving_data import serve_data
+    from cotswold.errors import UserError
+    from cotswold.host import token_of
+    from cotswold.recipe.schema.cluster import port_range
+    from cotswold.run import Stop
+
+    if token_file is None and token_of(os.environ) is None:
+        raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
+    try:
+        between = port_range(ports)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error
+    stop = Stop()
+    with (
+        stopping(stop, _STOPPING if join is None else _LEAVING, "left at once"),
+        serve_data(
+            source,
+            overrides=set or [],
+            servers=servers,
+            threads=threads,
+            listen=listen,
+            cache=cache,
+            token=token_file,
+            join=join,
+            ports=between,
+            encrypt=encrypt,
+            stores=stores,
+            progress=True,
+            on_event=lambda kind, more: say(_told(kind, more)),
+        ) as served,
+        stages() as show,
+    ):
+        token = token_file or "COTSWOLD_TOKEN"
+        say(
+            f"serving {served.store.path} at {served.address}; the token: {token}"
+            if join is None
+            else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C takes them back"
+        )
+        while stop.signal is None and not served.wait(_LOOK_SECONDS):
+            show(_line(served.status, join is not None), 0)
+        if stop.signal is None:
+            say(f"the pool at {served.address} has ended")
+    say(f"ended: {_line(served.status, join is not None)}")
+    return 0
+
+
+def _line(status: ServedDataStatus, lent: bool) -> str:
+    """Where things are, in a line; who trains is not known where servers are ``lent``."""
+    from cotswold.api.doing import bytes_in_words, counted
+
+    rate = status.hit_rate
+    refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
+    cached = sum(each.cached_bytes for each in status.servers)
+    return (
+        ("" if lent else f"{counted(len(status.trainers), 'trainer')}, ")
+        + f"{counted(len(status.servers), 'server')}, "
+        f"{counted(status.samples, 'sample')} ({status.samples_per_second:.0f}/s), "
+        f"{counted(status.waiting, 'request')} waiting, "
+        + (f"cache {rate:.0%} hits, {bytes_in_words(cached)}" if rate is not None else "cache empty")
+        + (f"; refused{refused[1:]}" if refused else "")
+    )
+
+
+def _told(kind: str, more: Mapping[str, object]) -> str:
+    """An event, in words."""
+    return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"

@@ -1,0 +1,93 @@
+"""Warps of pictures, run on arrays in memory.
+
+Knows: how a job is filled, small pictures that each kernel must get right first. Does not know: formulas in
+vectors, which moves there are.
+
+One thread works: who makes a batch does so beside those that learn from the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import JobHead, prepared, ready
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.warp.pictures import MIXERS, Field, Fill, Float32, Pictures
+from cotswold.kernels.warp.write import Planes, WarpJob, write_warp
+
+PLACES = (
+    *(JobHead.TASKS, WarpJob.VALUES, WarpJob.FOUND, WarpJob.MAPS),
+    *(WarpJob.SLOPES, WarpJob.KEYS, WarpJob.TAPS, WarpJob.STREAM),
+)
+DTYPE = "float32"
+Reference = Callable[[Pictures], Float32]
+"""The same, written plainly."""
+
+
+def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVERRIDES) -> Float32:
+    """Variants of pictures, by a kernel that has given the bits of the ``reference``.
+
+    Pictures of one column are left to that. Raises WrongKernelError where a kernel gave others.
+    """
+    if pictures.values.shape[3] < 2:
+        return reference(pictures)
+    processor = processor_of(overrides)
+    fill, has_field = pictures.fill, pictures.field is not None
+    write = partial(write_warp, fill, has_field, Lanes(DTYPE, processor.lanes(DTYPE)), processor.triple)
+    is_right = partial(_is_right, fill, has_field, processor, reference)
+    name = ("warp", fill, "field" if has_field else "map")
+    return _run(library.address(name, processor, write, is_right), pictures, processor)
+
+
+def _run(address: int, pictures: Pictures, processor: Processor) -> Float32:
+    values, maps, field = pictures.values, pictures.maps, pictures.field
+    shape, reach = values.shape[1:], 0 if field is None else len(field.taps) // 2
+    kernel = ready(
+        ("warp", address, shape, reach),
+        lambda: _prepared(address, shape, field is not None, reach, processor),
+    )
+    found = np.empty_like(values)
+    theirs = (0, 0, 0, 0)
+    if field is not None:
+        middle = field.taps.ctypes.data + reach * field.taps.itemsize
+        theirs = (
+            *(field.slopes.ctypes.data, field.keys.ctypes.data, middle),
+            field.stream * MIXERS[0] & 0xFFFFFFFF,
+        )
+    kernel.run(len(values), values.ctypes.data, found.ctypes.data, maps.ctypes.data, *theirs)
+    return found
+
+
+def _prepared(
+    address: int, shape: tuple[int, ...], has_field: bool, reach: int, processor: Processor
+) -> PreparedKernel:
+    channels, height, width = shape
+    across, down = min(reach, width - 1), min(reach, height - 1)
+    fields = np.zeros(WarpJob.FIELDS, np.int64)
+    fields[WarpJob.CHANNELS :] = channels, height, width, across, down
+    scratch = Planes.of(processor.lanes(DTYPE), height, width, across).size if has_field else 0
+    return prepared(address, fields, PLACES, scratch, (DTYPE, 1))
+
+
+def _is_right(fill: Fill, has_field: bool, processor: Processor, reference: Reference, address: int) -> bool:
+    """Whether a kernel moves small pictures as the reference does, to the bit: vectors and a part of one,
+    channels, places inside and far outside."""
+    height, width = 2 * processor.lanes(DTYPE) + 3, processor.lanes(DTYPE) + 5
+    values = known_answers.numbers(3, 2, height, width).astype(np.float32)
+    turns = np.array([[0.75, -0.625, 1.3], [0.5, 0.875, -2.7]], np.float32)
+    maps = np.stack([turns, turns * np.float32(3), turns * np.float32(-0.5)])
+    field = None
+    if has_field:
+        taps = np.array([0.1, 0.2, 0.4, 0.2, 0.1], np.float32)
+        slopes = np.array([[[3, 0.5], [-0.3, 5]]] * 3, np.float32)
+        keys = np.array([7, 1 << 63, 0x123456789ABCDEF], np.uint64)
+        field = Field(keys, 3, taps, slopes)
+    trial = Pictures(values, maps, field, fill)
+    return _run(address, trial, processor).tobytes() == reference(trial).tobytes()

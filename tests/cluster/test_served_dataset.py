@@ -1,0 +1,251 @@
+"""Loops of strangers that take batches from data servers: shared epochs, orders of their own, real kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+from tests.cluster.drawing_loop import names
+from tests.cluster.test_data_pool import kill, pids, served, store, until  # noqa: F401  # a fixture
+from torch.utils.data import DataLoader
+
+import cotswold.data
+from cotswold.api.served_dataset import ServedDataset
+from cotswold.cluster.data_pool import DataPool
+from cotswold.data import Store, StoreDataset
+from cotswold.errors import MachineError, UserError
+from cotswold.host import ForkServer, Token
+from cotswold.host.token import VARIABLE
+from cotswold.server.sharing import Drawn
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = 200
+
+
+@pytest.fixture(scope="module")
+def pool(store: Store, fork_server: ForkServer) -> Iterator[tuple[DataPool, Token]]:  # noqa: F811  # the fixture
+    """A pool for tests that take from it and leave it as it was; each has a stream of its own."""
+    with served(store, fork_server, host="127.0.0.1", servers=2) as found:
+        yield found
+
+
+def connected(to: tuple[DataPool, Token], **more: object) -> ServedDataset:
+    return cotswold.data.connect(to[0].port_address, to[1], **{"batch_size": 12, **more})  # type: ignore[arg-type]
+
+
+def accounts(to: tuple[DataPool, Token], stream: str) -> list[Drawn]:
+    return [each for each in to[0].status().drawn if each.stream == stream]
+
+
+def everything(store: Store) -> set[str]:  # noqa: F811  # the fixture
+    whole = StoreDataset(store, batch_size=50)
+    found = {name for samples, _ in whole for name in names(samples)}
+    assert len(found) == SAMPLES
+    return found
+
+
+@pytest.mark.parametrize("part", [(0, 1), (1, 3)])
+def test_an_order_of_its_own_is_that_of_a_store_dataset(
+    part: tuple[int, int],
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    chosen = {"batch_size": 12, "seed": 7, "rank": part[0], "world_size": part[1]}
+    wanted = StoreDataset(store, **chosen)  # type: ignore[arg-type]  # by name
+    with connected(pool, stream=None, **chosen) as found:
+        for epoch in (0, 3):
+            wanted.set_epoch(epoch)
+            found.set_epoch(epoch)
+            pairs = list(zip(found, wanted, strict=True))
+            assert len(pairs) == len(wanted)
+            for (x, y), (other, labels) in pairs:
+                assert torch.equal(x, other) and torch.equal(y, labels)
+
+
+def test_workers_of_a_loader_have_parts_of_an_order_of_its_own(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    found = connected(pool, stream=None)
+    found.set_epoch(2)
+    loader = DataLoader(found, batch_size=None, num_workers=2, multiprocessing_context="forkserver")
+    had = Counter(name for x, _ in loader for name in names(x))
+    assert set(had) == everything(store) and max(had.values()) == 1
+
+
+def test_two_loops_share_each_epoch(store: Store, pool: tuple[DataPool, Token]) -> None:  # noqa: F811
+    had: list[list[Counter[str]]] = []
+
+    def learn() -> None:
+        with connected(pool, stream="two") as batches:
+            for epoch in range(3):
+                batches.set_epoch(epoch)
+                mine = Counter(name for x, _ in batches for name in names(x))
+                had[epoch].append(mine)
+
+    had += [[] for _ in range(3)]
+    threads = [Thread(target=learn) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    for epoch in had:
+        assert len(epoch) == 2
+        together = epoch[0] + epoch[1]
+        assert set(together) == everything(store) and max(together.values()) == 1
+    assert [(each.epoch, each.delivered, each.died, each.left_out) for each in accounts(pool, "two")] == [
+        (epoch, SAMPLES, 0, 0) for epoch in range(3)
+    ]
+
+
+def test_a_loop_listens_at_one_of_the_ports_that_it_is_given(pool: tuple[DataPool, Token]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            connected(pool, stream="ports", ports=(port, port)) as batches,
+            pytest.raises(MachineError, match=f"its only port, {port}, is taken"),
+        ):
+            next(iter(batches))
+    with connected(pool, stream="ports", ports=(port, port)) as batches:
+        assert len(next(iter(batches))[0]) == 12
+        assert batches._connected().own_address.count(f":{port}") == 1
+
+
+def test_each_pass_of_a_loop_is_the_next_epoch(pool: tuple[DataPool, Token]) -> None:
+    with connected(pool, stream="passes", at_least_once=True) as batches:
+        orders = [[name for x, _ in batches for name in names(x)] for _ in range(2)]
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+    assert [(each.delivered, each.is_over) for each in accounts(pool, "passes")] == [(SAMPLES, True)] * 2
+
+
+def test_two_loops_of_one_thread_do_not_wait_for_each_other(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    with ExitStack() as held:
+        both = [iter(held.enter_context(connected(pool, stream="turns"))) for _ in range(2)]
+        had: Counter[str] = Counter()
+        while both:
+            for each in list(both):
+                batch = next(each, None)
+                if batch is None:
+                    both.remove(each)
+                else:
+                    had.update(names(batch[0]))
+    assert set(had) == everything(store) and max(had.values()) == 1
+
+
+def test_what_a_loop_that_breaks_off_leaves_is_counted(pool: tuple[DataPool, Token]) -> None:
+    with connected(pool, stream="broken off") as batches:
+        for number, _ in enumerate(batches):
+            if number == 4:
+                break
+        first = accounts(pool, "broken off")[0]
+        assert (first.delivered, first.free, first.is_over) == (60, 140, False)
+        assert sum(len(x) for x, _ in batches) == SAMPLES
+    first, second = accounts(pool, "broken off")
+    assert (first.delivered, first.left_out, first.died, first.is_over) == (60, 140, 0, True)
+    assert (second.delivered, second.left_out) == (SAMPLES, 0)
+
+
+def test_workers_of_a_loader_share_an_epoch(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    found = connected(pool, stream="workers")
+    found.set_epoch(0)
+    loader = DataLoader(found, batch_size=None, num_workers=2, multiprocessing_context="forkserver")
+    had = Counter(name for x, _ in loader for name in names(x))
+    assert set(had) == everything(store) and max(had.values()) == 1
+    until(lambda: accounts(pool, "workers")[0].delivered == SAMPLES)
+
+
+def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]) -> None:
+    loader = DataLoader(connected(pool), batch_size=None, num_workers=1, multiprocessing_context="forkserver")
+    with pytest.raises(UserError, match="set_epoch"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"world_size": 2}, "stream=None"),
+        ({"rank": 2, "stream": None, "world_size": 2}, "rank 2 of 2"),
+        ({"batch_size": 0}, "batch of 0"),
+        ({"stream": ""}, "without a name"),
+        ({"stream": None, "at_least_once": True}, "at_least_once"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, object], why: str, pool: tuple[DataPool, Token]) -> None:
+    with pytest.raises(UserError, match=why):
+        connected(pool, **wrong)
+
+
+def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple[DataPool, Token]) -> None:
+    with (
+        connected(pool, split="test") as batches,
+        pytest.raises(UserError, match="no split 'test' is served"),
+    ):
+        next(iter(batches))
+    with pytest.raises(UserError, match="HOST:PORT"):
+        cotswold.data.connect("nowhere", pool[1])
+    with (
+        cotswold.data.connect("127.0.0.1:9", pool[1], wait_seconds=1.0) as batches,
+        pytest.raises(MachineError, match=r"the data servers at 127\.0\.0\.1:9"),
+    ):
+        next(iter(batches))
+
+
+def test_whoever_wants_another_order_of_a_stream_is_turned_away(pool: tuple[DataPool, Token]) -> None:
+    with connected(pool, stream="mine") as one, connected(pool, stream="mine", seed=1) as other:
+        next(iter(one))
+        with pytest.raises(MachineError, match="take another name for another stream"):
+            next(iter(other))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_loops_and_servers_that_are_killed_or_stopped_lose_and_double_nothing_that_is_not_counted(
+    number: int,
+    store: Store,  # noqa: F811  # the fixture
+    fork_server: ForkServer,
+    tmp_path: Path,
+) -> None:
+    with served(store, fork_server, host="127.0.0.1", servers=2) as pool, ExitStack() as held:
+        files = [tmp_path / f"loop-{each}" for each in range(3)]
+        environ = {**os.environ, VARIABLE: pool[1].text, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        loops = []
+        for file in files:
+            command = [sys.executable, "-m", "tests.cluster.drawing_loop", pool[0].port_address]
+            loops.append(subprocess.Popen([*command, str(file), "0.15", "0"], env=environ, cwd=ROOT))
+            held.callback(loops[-1].wait)
+            held.callback(loops[-1].kill)
+        until(lambda: all(file.exists() and len(lines(file)) > 2 for file in files))
+        kill(loops[0].pid, number)
+        kill(pids(pool[0])[0], signal.SIGKILL)
+        for each in loops[1:]:
+            assert each.wait(60) == 0
+        until(lambda: accounts(pool, "epochs")[0].dealt == 0)
+        (account,) = accounts(pool, "epochs")
+        had = Counter(name for file in files for line in lines(file) for name in line)
+        assert set(had) <= everything(store) and max(had.values()) == 1
+        assert account.is_over and not account.free and not account.left_out
+        assert account.delivered + account.died == SAMPLES
+        assert account.delivered <= len(had) and SAMPLES - len(had) <= account.died <= 8
+        assert account.dealt_again > 0
+
+
+def lines(file: Path) -> list[list[str]]:
+    """What a loop has had, batch by batch; what it was about to write is none yet."""
+    return [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,94 @@
+"""Strategy batch whose samples data servers make: kept in memory, the same as read from the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.runs import finish, last, losses
+from tests.training.small import supervised
+from tests.training.test_data_servers import with_servers
+
+from cotswold.errors import MachineError
+from cotswold.host import Process
+from cotswold.host.process import family
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import data_feed, open_job
+
+LAYERS = """
+[[network.layers]]
+type = "convolution"
+channels = 4
+kernel_size = 3
+
+[[network.layers]]
+type = "relu"
+"""
+CLUSTERS = {
+    "one process": "",
+    "workers": "[cluster]\nworkers = 2\n",
+    "gang": '[cluster]\nworkers = 1\n[mesh]\ngrid = "1x2"\n',
+}
+
+
+def recipe_of(pictures: Path, more: str) -> str:
+    text = supervised(pictures, layers=LAYERS, more="iterations = 4\nportion = 7\n")
+    alike = "" if "grid" in more else "deterministic = true\n"
+    text = text.replace("supervised", "batch").replace("batch_size = 8\nepochs = 4\n", alike)
+    return text + more
+
+
+def trained(recipe: str, folder: Path, stores: Path) -> RunDirectory:
+    folder.with_suffix(".toml").write_text(recipe)
+    return finish(open_job(folder.with_suffix(".toml"), folder, stores=stores))
+
+
+@pytest.mark.parametrize("where", CLUSTERS)
+def test_patterns_from_data_servers_are_the_same(
+    where: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(pictures, CLUSTERS[where])
+    alone = trained(recipe, tmp_path / "alone", stores)
+    served = trained(with_servers(recipe, 2), tmp_path / "served", stores)
+    one, other = (last(run.checkpoints).tensors() for run in (alone, served))
+    assert one.keys() == other.keys() and one
+    if where == "gang":  # its portions are added up as they come
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-5)
+        assert losses(served) == pytest.approx(losses(alone), rel=1e-5)
+        return
+    assert all(torch.equal(other[name], value) for name, value in one.items())
+    assert losses(served) == losses(alone)
+
+
+@pytest.mark.parametrize("where", ["one process", "workers"])
+def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
+    where: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headed = data_feed.head
+
+    def shortly(*given: Any, **more: Any) -> tuple[ExitStack, Process]:
+        things, head = headed(*given, **more)
+        place = given[-1]
+        assert isinstance(place, Path)
+        deadline = time.monotonic() + 60
+        while not place.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for process in family(head.pid):
+            assert process > 1, "0 would be this process's own group"
+            os.kill(process, signal.SIGKILL)
+        return things, head
+
+    monkeypatch.setattr(data_feed, "head", shortly)
+    job_recipe = with_servers(recipe_of(pictures, CLUSTERS[where]), 2)
+    (tmp_path / "run.toml").write_text(job_recipe)
+    job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
+    began = time.monotonic()
+    with pytest.raises(MachineError, match="data server"):
+        job.train(lambda event: None, Stop())
+    assert time.monotonic() - began < 90
