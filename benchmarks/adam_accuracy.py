@@ -157,10 +157,10 @@ def _run(
             own, number = trained[each.name], each.replicas[place]
             best = own.own
             if number != SYNCHRONOUS:
-                for candidate in own.candidates:
+                for candidate in own.candidates(number):
                     tune = partial(own.cell, number, candidate, TUNING_SEED, tuning_epochs, False)
                     yield tuning_key(each.name, number, candidate), tune
-                best = tuned(cells.found, each.name, number, own.candidates)
+                best = tuned(cells.found, each.name, number, own.candidates(number))
             yield final_key(each.name, number, seed), partial(own.cell, number, best, seed, own.epochs, True)
             shown()
 

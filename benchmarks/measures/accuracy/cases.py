@@ -34,6 +34,8 @@ _NO_MATTER = {"source", "store", "servers", "cache"}
 """Fields of `[data]` on which no value of a sample depends; the samples are named by their store."""
 SYNCHRONOUS = 1
 """One replica without overlap, which is ordinary SGD."""
+_TRIED_AT = 4
+"""Replicas, above which rates that are tried are lower by as much."""
 JUDGED = 20
 """Times on the way, and at the end."""
 
@@ -130,15 +132,17 @@ class Trained:
         training = self.training
         return Candidate("momentum" if training.momentum else "sgd", training.learning_rate)
 
-    @property
-    def candidates(self) -> Sequence[Candidate]:
+    def candidates(self, replicas: int) -> Sequence[Candidate]:
         """What is tried for several replicas: parts of the recipe's rate, with its momentum, and without.
 
         A stale gradient counts like momentum, so that rates are lower and plain steps come into question; of
         these a gradient counts once, and not 1 / (1 - momentum) times, so their rates are so many times
-        higher.
+        higher. Staleness grows with the replicas, and all rates fall as it does.
         """
-        rate, momentum = self.training.learning_rate, self.training.momentum
+        rate, momentum = (
+            self.training.learning_rate * _TRIED_AT / max(_TRIED_AT, replicas),
+            self.training.momentum,
+        )
         plain = [Candidate("sgd", round(part * rate / (1 - momentum), 9)) for part in (1 / 2, 1 / 8, 1 / 32)]
         return [
             *(Candidate("momentum", round(part * rate, 9)) for part in (1 / 4, 1 / 16) if momentum),
