@@ -62,8 +62,9 @@ def _killed(rows: list[Result]) -> list[Claim]:
     return [
         Claim(
             "nothing is said of data servers that fail",
-            f"{each['subject']}: {_kept(each, quiet[each['subject']]):.2f} of the rate with {each['killed']} kills, one every {each['killed_every']} s; of "
-            f"{each['samples']:,} samples {each['twice']} came twice and {each['lost']} not at all",
+            f"{each['subject']}: {_kept(each, quiet[each['subject']]):.2f} of the rate with {each['killed']} "
+            f"kills, one every {each['killed_every']} s; of {each['samples']:,} samples {each['twice']} came "
+            f"twice and {each['lost']} not at all",
         )
         for each in rows
         if each["killed_every"] != "0" and each["subject"] in quiet
