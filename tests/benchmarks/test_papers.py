@@ -16,6 +16,7 @@ from cyclopts import App
 from cotswold.cli.main import build
 from cotswold.errors import UserError
 from measures.command import main
+from measures.papers.chilimbi_feeding import feeding
 from measures.papers.page import Given, entries, page, told
 from measures.papers.part import Claim, Found, Paper, Part
 from measures.papers.running import BENCHMARKS, Running, read, run_here
@@ -224,3 +225,14 @@ def test_every_command_has_its_words_at_every_size(
                 parsed(build(), words[3:])
             else:
                 taken(words[1:], monkeypatch)
+
+
+def test_data_servers_are_shown_beside_other_feeders_with_their_cache_and_kills() -> None:
+    result = json.loads((RESULTS / "data-servers.json").read_text())
+    found, rows = feeding(result), result["summary"]["rows"]
+    (table,) = found.tables
+    assert len(table.rows) == len(rows) and len(found.claims) == 4
+    assert f"{rows[0]['subject']} {rows[0]['samples_a_core_second']['median']:,.0f}" in found.claims[0].ours
+    assert "0 came twice and 0 not at all" in found.claims[3].ours
+    nothing = {"summary": {"rows": [], "cache": [], "killed": [], "bars": []}}
+    assert not feeding(nothing).claims and not feeding(nothing).tables

@@ -1,5 +1,6 @@
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,13 +79,23 @@ def test_those_who_watch_do_not_slow_the_loop(tmp_path: Path, recipe: Path) -> N
 
     found: Any = loop_share(str(recipe), [], tmp_path / "stores", watch)
     assert found["whole_seconds"] < sum(slept)
+    assert all(seconds >= 0 for seconds in found["parts_seconds"].values())
 
 
-def test_only_the_outermost_call_counts_and_all_is_put_back() -> None:
+def test_only_the_outermost_call_in_the_loop_counts_and_all_is_put_back() -> None:
     before = ops.stack_step, SparseAutoencoderStack.forward
     with clocked() as seconds:
         inner = seconds.timed(LOWER, lambda: None)
-        seconds.timed(VALIDATION, inner)()
+        outer = seconds.timed(VALIDATION, inner)
+
+        def run(loop: object) -> bool:
+            outer()
+            inner()
+            return True
+
+        inner()
+        loop: Any = SimpleNamespace(position=SimpleNamespace(total=2))
+        assert seconds.looped(run)(loop)
         inner()
         assert ops.stack_step is not before[0]
     assert {kind: len(calls) for kind, calls in seconds.calls.items()} == {VALIDATION: 1, LOWER: 1}

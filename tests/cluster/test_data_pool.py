@@ -275,12 +275,12 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
     plain = data_pool.line_of
     threads: list[Thread] = []
 
-    def line_of(offer: Offer, staff: Staff) -> ServerLine:
+    def line_of(offer: Offer, silent_seconds: float, staff: Staff) -> ServerLine:
         if not threads:
             threads.append(Thread(target=pool._conversation._visitor_lost, args=("data-server-2", "it went")))
             threads[0].start()
             threads[0].join(0.5)
-        return plain(offer, staff)
+        return plain(offer, silent_seconds, staff)
 
     with served(store, fork_server, servers=2) as (pool, _):
         until(lambda: len(pids(pool)) == 2)

@@ -107,6 +107,6 @@ def test_the_pool_of_python_serves_what_a_store_dataset_gives(folder: Path) -> N
 
 
 def test_every_command_of_the_page_parses() -> None:
-    assert len(COMMANDS) == 3
+    assert len(COMMANDS) == 4
     for line in COMMANDS:
         parses(line)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cotswold.server import sharing
 from cotswold.server.messages import Dealt, Draw, Send
-from cotswold.server.sharing import Drawn, Sharing
+from cotswold.server.sharing import Drawn, Sharing, StreamTotals
 
 SAY = Draw("a", "pool", "s", "all", 10, False, 0, 1, 1, 3, 2, (), (), False)
 """A trainer that wants two batches of three of ten samples."""
@@ -146,6 +147,18 @@ def test_a_session_that_has_ended_is_not_begun_anew_by_a_late_message() -> None:
     assert talk.say("a").is_ended
     assert (talk.account.dealt, talk.account.free) == (0, 10)
     assert talk.say("a", session=2).batches == ((0, 3), (3, 6))
+
+
+def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_KEPT", 1)
+    talk = Talk()
+    talk.say("a", most=4)
+    talk.say("a", most=4, take=((0, 3), (3, 6)), handed=((0, 3),))
+    talk.gone("a")
+    talk.say("b", epoch=2)
+    assert [each.epoch for each in talk.sharing.accounts] == [2]
+    (totals,) = talk.sharing.totals
+    assert totals == StreamTotals("s", 2, delivered=3, died=3, left_out=4, dealt_again=4, dealt=6, free=4)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event
 
 import pytest
 from tests.cli.command import cotswold
+from tests.run.test_exposition import parsed
 from tests.training.runs import bits, finish, losses, started
 from tests.training.serving import ROOT, Command, serving
 from tests.training.small import supervised
@@ -286,6 +288,7 @@ def test_ctrl_c_twice_leaves_at_once_and_no_process_behind(
         (["RECIPE", "--listen", "7000"], "HOST:PORT"),
         (["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"], "give listen or join"),
         (["RECIPE", "--ports", "9"], "--ports '9' names no ports"),
+        (["RECIPE", "--metrics", "9:"], "metrics: '9:' names no port"),
     ],
 )
 def test_what_cannot_be_served_is_said(
@@ -300,6 +303,14 @@ def test_what_cannot_be_served_is_said(
     named = [str(recipe) if word == "RECIPE" else word for word in words]
     said = cotswold("serve", "data", *named, "--stores", stores)
     assert said.status == 2 and re.search(why, said.error), said.err
+
+
+def test_the_command_says_where_metrics_are(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    with serving(recipe, "--stores", stores, "--metrics", "0", folder=tmp_path) as command:
+        url = command.until(r"metrics for Prometheus: (http://127.0.0.1:\d+/metrics)\n")[1]
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            assert "cotswold_data_servers" in parsed(answer.read().decode())
+        command.stopped()
 
 
 def test_nobody_at_an_address_is_said_within_seconds(recipe: Path, stores: Path, tmp_path: Path) -> None:

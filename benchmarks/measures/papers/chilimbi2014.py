@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from cotswold.analysis.plots import Line
 from cotswold.analysis.report.blocks import Figure, Table, row
 from measures.papers.chilimbi_accuracy import PARTS as ACCURACY
+from measures.papers.chilimbi_feeding import PARTS as FEEDING
 from measures.papers.part import Claim, Found, Paper, Part, Result
 from measures.papers.showing import figure, times
 
@@ -343,6 +344,7 @@ PAPER = Paper(
             ("augment",),
             transforms,
         ),
+        *FEEDING,
         Part(
             "Figure 8",
             "connections a second against cores",

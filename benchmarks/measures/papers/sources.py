@@ -148,6 +148,16 @@ SOURCES: Mapping[str, Source] = {
         ),
         _minutes(1, 8, 12),
     ),
+    "data-servers": Source(
+        _each(
+            f"data_servers.py {_KEPT}",
+            "--subject mnist --rounds 1 --warm-seconds 1 --seconds 3",
+            "--rounds 3 --kills 1",
+            "--rounds 5 --kills 3",
+        ),
+        _minutes(1, 5, 10),
+        goes_on=True,
+    ),
     "distbelief-images": Source(
         _each(
             f"distbelief_images.py {_KEPT} --runs {{work}}/distbelief-images",

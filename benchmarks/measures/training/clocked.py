@@ -2,8 +2,10 @@
 
 Knows: which functions of training are operations, which are the loop's own. Does not know: recipes, reports.
 
-For a while the functions are replaced by ones that note the seconds of each call. Of calls inside each other
-only the outermost counts, so that a validation's forward pass belongs to validation.
+For a while the functions are replaced by ones that note the seconds of each call in the loop: what a run does
+before and after it is no part of it. Of calls inside each other only the outermost counts, so that a
+validation's forward pass belongs to validation. So the calls are disjoint parts of the loop, by one clock,
+which stands still for those who watch.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from cotswold import ops
 from cotswold.checkpoint import Checkpoints
+from cotswold.data.reader import Reader
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
 from cotswold.training.greedy import Greedy
@@ -25,6 +28,7 @@ from cotswold.training.runners.synchronous import Synchronous
 
 STEPS, LOWER, VALIDATION, BEGINNING = "stack_step", "forward of lower stacks", "validation", "calibration"
 SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for pictures"
+KINDS = (STEPS, LOWER, VALIDATION, BEGINNING, SAVING, EVENTS, WAITING)
 _CALLS: tuple[tuple[str, Any, str], ...] = (
     (STEPS, ops, "stack_step"),
     (LOWER, SparseAutoencoderStack, "forward"),
@@ -34,41 +38,43 @@ _CALLS: tuple[tuple[str, Any, str], ...] = (
     (BEGINNING, Joint, "begin"),
     (SAVING, Checkpoints, "save"),
     (EVENTS, EventLog, "write"),
+    (WAITING, Reader, "next"),
 )
 
 
 @dataclass
 class Seconds:
-    """Seconds of every call by kind, and those of the whole loop."""
+    """Seconds of every call in the loop by kind, and those of the whole loop."""
 
     calls: dict[str, list[float]] = field(default_factory=dict)
     loop: float = 0.0
-    waited: float = 0.0
     steps: int = 0
     last_step: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     """The arguments of the last `stack_step`."""
-    _inside: bool = False
+    _counts: bool = False
+    """Whether the next call counts: in the loop, and in no other call that does."""
+    _watched: float = 0.0
 
     def of(self, kind: str) -> float:
         """Seconds of all calls of a kind."""
         return sum(self.calls.get(kind, []))
 
     def timed(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed unless it is called by another that is."""
+        """The function, timed in the loop unless it is called by another that is."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._inside:
+            if not self._counts:
                 return function(*args, **kwargs)
-            self._inside = True
+            self._counts = False
             if kind == STEPS:
                 self.last_step = args, kwargs
-            start = time.perf_counter()
+            start = self._now()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.calls.setdefault(kind, []).append(time.perf_counter() - start)
-                self._inside = False
+                self.calls.setdefault(kind, []).append(self._now() - start)
+                self._counts = True
 
         return call
 
@@ -77,15 +83,27 @@ class Seconds:
 
         @functools.wraps(function)
         def run(loop: Synchronous) -> bool:
-            start = time.perf_counter()
+            start, self._counts = self._now(), True
             try:
                 return function(loop)
             finally:
-                self.loop += time.perf_counter() - start
-                self.waited += loop.batches.waited_seconds
+                self._counts = False
+                self.loop += self._now() - start
                 self.steps += loop.position.total
 
         return run
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """What happens meanwhile is no part of the loop, nor of a call in it."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._watched += time.perf_counter() - start
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._watched
 
 
 @contextmanager

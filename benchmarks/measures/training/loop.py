@@ -23,17 +23,7 @@ from cotswold.errors import UserError
 from cotswold.recipe import load
 from cotswold.run import Stop
 from cotswold.training import open_job
-from measures.training.clocked import (
-    BEGINNING,
-    EVENTS,
-    LOWER,
-    SAVING,
-    STEPS,
-    VALIDATION,
-    WAITING,
-    Seconds,
-    clocked,
-)
+from measures.training.clocked import KINDS, LOWER, STEPS, VALIDATION, WAITING, Seconds, clocked
 
 ALONE_STEPS = 20
 _SETTLED_SECONDS = 0.3
@@ -53,7 +43,7 @@ def loop_share(recipe: str, overrides: Sequence[str], stores: Path, watch: Watch
         job = open_job(recipe, Path(folder) / "run", overrides=overrides, stores=stores)
         alone = _Alone(seconds, watch)
         job.train(alone, Stop())
-    return _summary(seconds, alone)
+    return _summary(seconds, alone.stacks)
 
 
 class _Alone:
@@ -61,17 +51,15 @@ class _Alone:
 
     def __init__(self, seconds: Seconds, watch: Watch) -> None:
         self.seconds, self.watch = seconds, watch
-        self.spent = 0.0
         self.stacks: list[Document] = []
         self._before = 0
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Hand the event on."""
-        start = time.perf_counter()
-        self.watch(event)
-        if event["kind"] == "stack_end":
-            self._again(event["stack"])
-        self.spent += time.perf_counter() - start
+        with self.seconds.watching():
+            self.watch(event)
+            if event["kind"] == "stack_end":
+                self._again(event["stack"])
 
     def _again(self, stack: object) -> None:
         steps = self.seconds.calls[STEPS][self._before :]
@@ -89,12 +77,9 @@ class _Alone:
         self.stacks.append({**row, "alone_seconds": rounded(median(alone)), "steps": len(steps)})
 
 
-def _summary(seconds: Seconds, alone: _Alone) -> Document:
-    whole = seconds.loop - alone.spent
-    operations = seconds.of(STEPS) + seconds.of(LOWER)
-    events = seconds.of(EVENTS) - alone.spent
-    parts = {kind: seconds.of(kind) for kind in (STEPS, LOWER, VALIDATION, BEGINNING, SAVING)}
-    parts |= {EVENTS: events, WAITING: seconds.waited}
+def _summary(seconds: Seconds, stacks: Sequence[Document]) -> Document:
+    whole, operations = seconds.loop, seconds.of(STEPS) + seconds.of(LOWER)
+    parts = {kind: seconds.of(kind) for kind in KINDS}
     parts["all else"] = whole - sum(parts.values())
     return {
         "steps": seconds.steps,
@@ -102,7 +87,7 @@ def _summary(seconds: Seconds, alone: _Alone) -> Document:
         "operations_seconds": rounded(operations),
         "added_percent": rounded(100 * (whole / operations - 1)),
         "added_without_validation_percent": rounded(100 * ((whole - parts[VALIDATION]) / operations - 1)),
-        "waited_percent": rounded(100 * seconds.waited / whole),
+        "waited_percent": rounded(100 * parts[WAITING] / whole),
         "parts_seconds": {name: rounded(value) for name, value in parts.items()},
-        "stacks": alone.stacks,
+        "stacks": stacks,
     }

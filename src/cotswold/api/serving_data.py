@@ -6,7 +6,8 @@ Knows: stores, recipes, a thread that serves, how fast it goes. Does not know: c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +21,12 @@ from cotswold.errors import UserError
 
 if TYPE_CHECKING:
     from cotswold.cluster.data_lending import Lending
-    from cotswold.cluster.data_pool import DataPool, PoolSettings, PoolStatus, ServerLine
+    from cotswold.cluster.data_pool import DataPool, PoolSettings, PoolStatus, ServerLine, TrainerLine
     from cotswold.data import Store
     from cotswold.host import Token
     from cotswold.recipe import Recipe
-    from cotswold.server.sharing import Drawn
+    from cotswold.run.exposition import Family
+    from cotswold.server.sharing import Drawn, StreamTotals
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
@@ -36,23 +38,53 @@ _RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
+class Made:
+    """What servers have done so far, those that are gone included."""
+
+    samples: int
+    batches: int
+    sent_bytes: int
+    """Of these batches."""
+    seconds: float
+    """In which their threads made them."""
+    hits: int
+    misses: int
+
+    @classmethod
+    def by(cls, lines: Iterable[ServerLine]) -> Made:
+        """The sums."""
+        each = [
+            (one.supplied, one.batches, one.sent_bytes, one.seconds, one.hits, one.misses) for one in lines
+        ]
+        return cls(*map(sum, zip((0, 0, 0, 0.0, 0, 0), *each, strict=True)))
+
+
+@dataclass(frozen=True)
 class ServedDataStatus:
     """Where things are."""
 
-    trainers: tuple[str, ...]
-    """Who takes batches, by name; none where servers are lent, for the pool's head alone knows."""
+    trainers: tuple[TrainerLine, ...]
+    """Who takes batches; none where servers are lent, for the pool's head alone knows."""
     servers: tuple[ServerLine, ...]
     """The data servers that are there; those that other machines lend have no ``pid``."""
-    samples: int
-    """Made so far, also by servers that are gone."""
+    made: Made
     samples_per_second: float
     """Over the last seconds."""
     ended: Mapping[str, str]
     """Servers of this machine that ended, and why."""
+    replaced: int
+    """Servers that were started in the place of those."""
     refused: Mapping[str, int]
     """Callers without the token (`strangers`) and bytes that are no message, by reason."""
     drawn: tuple[Drawn, ...]
     """The account of each epoch that loops share."""
+    streams: tuple[StreamTotals, ...]
+    """The sums over all epochs of each stream."""
+
+    @property
+    def samples(self) -> int:
+        """Made so far, also by servers that are gone."""
+        return self.made.samples
 
     @property
     def waiting(self) -> int:
@@ -79,6 +111,7 @@ def serve_data(
     join: str | None = None,
     ports: tuple[int, int] | None = None,
     encrypt: bool = True,
+    metrics: str | None = None,
     stores: str | Path = "stores",
     progress: bool | None = None,
     on_event: OnEvent = lambda kind, more: None,
@@ -91,7 +124,8 @@ def serve_data(
     each with so many ``threads``, read and vary samples; each keeps shards of at most ``cache`` in memory
     (the recipe's ``data.cache``, or 1 GB). ``listen`` is an address of this machine at which trainers reach
     it, port 0 for any (127.0.0.1:0); ``token`` a secret, or a file for it; without, COTSWOLD_TOKEN or a new
-    one. ``ports``: the first and the last of those of the servers.
+    one. ``ports``: the first and the last of those of the servers. ``metrics``: a port of 127.0.0.1, or
+    another ``ADDRESS:PORT``, at which Prometheus reads what servers do (`ServedData.metrics_url`).
 
     With ``join`` (``HOST:PORT``) the servers are lent to the pool that serves there already, of the same
     samples: trainers connect there, and it is over when that pool ends.
@@ -102,7 +136,12 @@ def serve_data(
     """
     from cotswold.cluster.client import address_of
     from cotswold.cluster.data_pool import PoolSettings
+    from cotswold.recipe.schema.cluster import metrics_place
 
+    try:
+        scraped = metrics_place(metrics)
+    except ValueError as error:
+        raise UserError(f"metrics: {error}") from error
     if join is not None and listen is not None:
         raise UserError("trainers reach lent servers by the pool that they join; give listen or join")
     if join is not None:
@@ -110,7 +149,12 @@ def serve_data(
         head = split_address(join)
         secret = secret_of(token)
         return ServedData(
-            settings, _supply_of(source, overrides, Path(stores), cache, progress), secret, on_event, head
+            settings,
+            _supply_of(source, overrides, Path(stores), cache, progress),
+            secret,
+            on_event,
+            scraped,
+            head,
         )
     host, port = split_address(listen or _LISTEN)
     if host in ("0.0.0.0", "::", "*"):
@@ -119,7 +163,7 @@ def serve_data(
         servers=servers, threads=threads, host=address_of(host), port=port, ports=ports, encrypt=encrypt
     )
     supply = _supply_of(source, overrides, Path(stores), cache, progress)
-    return ServedData(settings, supply, own_secret(token), on_event)
+    return ServedData(settings, supply, own_secret(token), on_event, scraped)
 
 
 @dataclass(frozen=True)
@@ -167,10 +211,12 @@ class ServedData(InThread):
         supply: _Supply,
         token: Token,
         on_event: OnEvent,
+        scraped: tuple[str, int] | None = None,
         head: tuple[str, int] | None = None,
     ) -> None:
-        """``head``: host and port of the pool to which servers are lent; None for a pool of its own."""
-        self._head = head
+        """``scraped``: host and port at which Prometheus reads; ``head``: those of the pool to which servers
+        are lent, None for a pool of its own."""
+        self._head, self._scraped, self._metrics_url = head, scraped, ""
         self._settings, self._supply, self._token, self._on_event = settings, supply, token, on_event
         self._address = ""
         self._status: ServedDataStatus | None = None
@@ -181,6 +227,11 @@ class ServedData(InThread):
     def address(self) -> str:
         """``HOST:PORT``, for ``[data] servers`` and `cotswold.data.connect`."""
         return self._address
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus reads metrics; empty where that was not asked for."""
+        return self._metrics_url
 
     @property
     def token(self) -> str:
@@ -205,11 +256,16 @@ class ServedData(InThread):
         from cotswold.cluster.data_lending import open_lending
         from cotswold.cluster.data_pool import PRELOADED, open_pool
         from cotswold.host import ForkServer
+        from cotswold.run.scraping import Scraping
         from cotswold.training.data_feed import WORK
 
         module = WORK.partition(":")[0]
-        processes = ForkServer((*PRELOADED, module))
-        try:
+        with ExitStack() as opened:
+            if self._scraped is not None:
+                scraping = Scraping(*self._scraped, self._families)
+                self._metrics_url = opened.enter_context(closing(scraping)).url
+            processes = ForkServer((*PRELOADED, module))
+            opened.callback(processes.close)
             if self._head is not None:
                 with open_lending(
                     self._head,
@@ -235,8 +291,13 @@ class ServedData(InThread):
             ) as pool:
                 self._address = pool.port_address
                 self._proceed(pool, lambda: False)
-        finally:
-            processes.close()
+
+    def _families(self) -> Iterable[Family]:
+        """What Prometheus reads."""
+        from cotswold.api.served_metrics import families
+
+        status = self._status
+        return [] if status is None else families(status, self.store.identity, is_lent=self._head is not None)
 
     def _proceed(self, pool: DataPool | Lending, is_over: Callable[[], bool]) -> None:
         rate = _Rate()
@@ -251,23 +312,27 @@ class _Rate:
     """What servers have made, those that are gone included, and how fast."""
 
     def __init__(self) -> None:
-        self._made: dict[str, int] = {}
+        self._made: dict[str, ServerLine] = {}
+        """What each server has said last."""
         self._marks: list[tuple[float, int]] = []
 
     def of(self, status: PoolStatus) -> ServedDataStatus:
         """The status, with it."""
-        self._made.update({each.name: each.supplied for each in status.servers})
-        now, samples = time.monotonic(), sum(self._made.values())
+        self._made.update({each.name: each for each in status.servers})
+        made = Made.by(self._made.values())
+        now, samples = time.monotonic(), made.samples
         self._marks = [each for each in self._marks if now - each[0] < _RATE_SECONDS] + [(now, samples)]
         since, first = self._marks[0]
         return ServedDataStatus(
             status.trainers,
             status.servers,
-            samples,
+            made,
             (samples - first) / max(now - since, 1e-9),
             status.ended,
+            status.replaced,
             {reason: count for reason, count in status.refused.items() if count},
             status.drawn,
+            status.streams,
         )
 
 

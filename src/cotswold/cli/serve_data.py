@@ -31,6 +31,7 @@ def serve_data(
     threads: int = 1,
     ports: str | None = None,
     encrypt: bool = True,
+    metrics: str | None = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     stores: Path = Path("stores"),
 ) -> int:
@@ -49,6 +50,7 @@ def serve_data(
       cotswold serve data stores/mnist --token-file token --servers 4 --cache 4GB
       cotswold serve data my.toml --token-file token --listen 10.0.0.1:7000
       cotswold serve data my.toml --token-file token --join 10.0.0.1:7000
+      cotswold serve data my.toml --token-file token --metrics 9100
 
     Parameters
     ----------
@@ -74,6 +76,8 @@ def serve_data(
         The ports of the servers, FIRST-LAST, one for each at least; any by default.
     encrypt
         Whether samples are encrypted between hosts; trainers say the same.
+    metrics
+        Serve metrics for Prometheus at this port of 127.0.0.1, or at another ADDRESS:PORT.
     set
         Overrides a field of the recipe, as in data.source=photographs.zip; may be given again.
     stores
@@ -109,6 +113,7 @@ def serve_data(
             join=join,
             ports=between,
             encrypt=encrypt,
+            metrics=metrics,
             stores=stores,
             progress=True,
             on_event=lambda kind, more: say(_told(kind, more)),
@@ -121,6 +126,8 @@ def serve_data(
             if join is None
             else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C takes them back"
         )
+        if served.metrics_url:
+            say(f"metrics for Prometheus: {served.metrics_url}")
         while stop.signal is None and not served.wait(_LOOK_SECONDS):
             show(_line(served.status, join is not None), 0)
         if stop.signal is None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from cotswold.cluster.client import address_of
-from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, line_of
+from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.messages import Finish
 from cotswold.cluster.post import AnyMessage, Letter, Post
@@ -31,6 +31,7 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
+from cotswold.server.pool import Supplier
 
 _START_SECONDS = 60.0
 """For so long it is waited until the pool says what it serves: its first server may read a store before."""
@@ -47,7 +48,7 @@ class _Conversation(Listening):
     def __init__(self, post: Post, staff: Staff, where: str, on_event: OnEvent) -> None:
         super().__init__(post, staff, on_event)
         self.where = where
-        self.offers: dict[str, m.Offer] = {}
+        self.offers: dict[str, Supplier] = {}
         self.is_over = False
         """Whether the pool has ended in good order."""
         self._is_leaving = False
@@ -76,7 +77,7 @@ class _Conversation(Listening):
                 if sender not in self.offers:
                     self.staff.joined(sender)
                     self._on_event("data_server", {"name": sender})
-                self.offers[sender] = message
+                self.offers[sender] = Supplier(message, time.monotonic())
             case m.Depart() if sender in self.offers:
                 self.is_over = True
             case _:
@@ -128,8 +129,8 @@ class Lending:
     def status(self) -> PoolStatus:
         """Where the servers of this machine are; who trains is known to the head."""
         spoken, staff = self._conversation, self._conversation.staff
-        lines = tuple(line_of(offer, staff) for _, offer in sorted(spoken.offers.items()))
-        return PoolStatus(lines, (), spoken.ends, dict(spoken.post.endpoint.refused))
+        refused = dict(spoken.post.endpoint.refused)
+        return PoolStatus(lines_of(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
 
     def close(self) -> None:
         """Leave the pool, and end all."""

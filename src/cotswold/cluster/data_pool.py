@@ -28,8 +28,8 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
-from cotswold.server.pool import Pool
-from cotswold.server.sharing import Drawn
+from cotswold.server.pool import Pool, Supplier
+from cotswold.server.sharing import Drawn, StreamTotals
 
 PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
 """What whoever starts data servers imports once."""
@@ -90,6 +90,10 @@ class ServerLine:
     """None for one that another machine lends, and one whose process has just ended."""
     supplied: int
     """Samples so far."""
+    batches: int
+    """In which they were sent."""
+    sent_bytes: int
+    """Of these batches."""
     seconds: float
     """In which its threads made them."""
     hits: int
@@ -98,6 +102,18 @@ class ServerLine:
     cached_bytes_most: int
     waiting: int
     """Requests that wait."""
+    silent_seconds: float
+    """Since it was heard last; it says something each second."""
+
+
+@dataclass(frozen=True)
+class TrainerLine:
+    """What a trainer has had."""
+
+    name: str
+    samples: int
+    waited_seconds: float
+    """For which its loop waited for them."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +121,17 @@ class PoolStatus:
     """Where things are, for whoever watches."""
 
     servers: tuple[ServerLine, ...]
-    trainers: tuple[str, ...]
+    trainers: tuple[TrainerLine, ...]
     ended: Mapping[str, str]
     """Servers that ended, and why."""
+    replaced: int
+    """Servers that were started in the place of those."""
     refused: Mapping[str, int]
     """By the head's endpoint: strangers, and what was no message."""
     drawn: tuple[Drawn, ...] = ()
     """Of each epoch that trainers draw together."""
+    streams: tuple[StreamTotals, ...] = ()
+    """Of all epochs of each stream."""
 
 
 class _Conversation(Listening):
@@ -252,11 +272,13 @@ class DataPool:
         staff, machine = self._conversation.staff, self.machine
         with self._conversation.lock:
             return PoolStatus(
-                tuple(line_of(machine.servers[name].offer, staff) for name in sorted(machine.servers)),
-                tuple(sorted(machine.trainers)),
+                lines_of(machine.servers, staff),
+                tuple(_trainer(machine.trainers[name].said) for name in sorted(machine.trainers)),
                 self._conversation.ends,
+                staff.replaced,
                 dict(self._conversation.post.endpoint.refused),
                 machine.sharing.accounts,
+                machine.sharing.totals,
             )
 
     def close(self) -> None:
@@ -336,19 +358,32 @@ def open_pool(
         return DataPool(conversation, resources)
 
 
-def line_of(offer: m.Offer, staff: Staff) -> ServerLine:
-    """What a server does, as it has said it last."""
+def lines_of(servers: Mapping[str, Supplier], staff: Staff) -> tuple[ServerLine, ...]:
+    """What servers do, as they have said it last."""
+    now = time.monotonic()
+    return tuple(line_of(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
+
+
+def line_of(offer: m.Offer, silent_seconds: float, staff: Staff) -> ServerLine:
+    """What a server does."""
     return ServerLine(
         offer.name,
         staff.pid_of(offer.name) if staff.is_watched(offer.name) else None,
         offer.supplied,
+        offer.batches,
+        offer.sent_bytes,
         offer.seconds,
         offer.hits,
         offer.misses,
         offer.cached_bytes,
         offer.cached_bytes_most,
         offer.waiting,
+        max(0.0, silent_seconds),
     )
+
+
+def _trainer(said: m.Attend) -> TrainerLine:
+    return TrainerLine(said.name, said.handed, said.waited)
 
 
 def described(settings: PoolSettings) -> dict[str, object]:

@@ -62,6 +62,8 @@ class Staff:
         self._due: list[tuple[float, str | None]] = []
         """Workers to be started again: when, and where."""
         self._looked = 0.0
+        self.replaced = 0
+        """Starts in the place of workers that ended."""
         self.last_words = ""
         """Why the worker ended that ended last."""
 
@@ -126,6 +128,7 @@ class Staff:
             self._due.remove(due)
             machine = self._place(due[1])
             if machine is not None or not self._workers:
+                self.replaced += 1
                 self._try_to_start(machine, now)
         if now - self._looked >= _MACHINES_SECONDS:
             self._looked = now

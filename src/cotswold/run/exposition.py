@@ -1,6 +1,7 @@
 """Metrics in Prometheus' text format, version 0.0.4.
 
-Knows: the format: HELP, TYPE, labels, how what is in them is escaped. Does not know: which metrics there are.
+Knows: the format: HELP, TYPE, labels, how what is in them is escaped; how names of ours begin. Does not know:
+which metrics there are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from math import isinf, isnan
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Values = Sequence[tuple[Mapping[str, str], float]]
+"""With their labels."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -24,7 +27,7 @@ class Family:
     kind: Literal["counter", "gauge"]
     """A counter only grows, and its name ends with ``_total``."""
     about: str
-    values: Sequence[tuple[Mapping[str, str], float]]
+    values: Values
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or (self.kind == "counter") != self.name.endswith("_total"):
@@ -32,6 +35,16 @@ class Family:
         for name in {name for labels, _ in self.values for name in labels}:
             if not _LABEL.fullmatch(name):
                 raise ValueError(f"no label is called {name!r}")
+
+
+def gauge(name: str, about: str, values: Values) -> Family:
+    """A metric of ours that grows and shrinks."""
+    return Family(f"cotswold_{name}", "gauge", about, values)
+
+
+def counter(name: str, about: str, values: Values) -> Family:
+    """A metric of ours that only grows."""
+    return Family(f"cotswold_{name}", "counter", about, values)
 
 
 def exposition(families: Iterable[Family]) -> str:

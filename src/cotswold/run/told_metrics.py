@@ -6,13 +6,10 @@ Knows: which fields of events are metrics, their names and units. Does not know:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
-from cotswold.run.exposition import Family
+from cotswold.run.exposition import Family, Values, counter, gauge
 
 Fields = Mapping[str, object]
-Values = Sequence[tuple[Mapping[str, str], float]]
-"""With their labels."""
 _OUTCOMES = ("handed_out", "counted", "torn", "refused", "lost", "left_out")
 _STATES = ("starting", "joining", "pulling", "computing", "pushing", "idle", "gone")
 
@@ -53,34 +50,34 @@ def families(
     saved, ended = counts.get("checkpoint", 0), counts.get("cluster_ended", 0)
     step, replicas = newest.get("step", {}), newest.get("replicas", {})
     return [
-        _gauge("run_info", "What is trained.", [(about, 1.0)]),
+        gauge("run_info", "What is trained.", [(about, 1.0)]),
         *_steps(step),
         *_validations(newest.get("validation", {})),
         *_replicas(replicas),
         *_servers(_rows(replicas, "servers")),
         *_evaluators(_rows(replicas, "evaluators")),
         *_evaluations(newest.get("portions", {})),
-        _counter("checkpoints_total", "Checkpoints that this process has saved.", [({}, saved)]),
-        _counter("process_ends_total", "Replicas, workers and servers that have ended.", [({}, ended)]),
+        counter("checkpoints_total", "Checkpoints that this process has saved.", [({}, saved)]),
+        counter("process_ends_total", "Replicas, workers and servers that have ended.", [({}, ended)]),
     ]
 
 
 def _steps(step: Fields) -> Iterator[Family]:
     for field, name, about in _OF_STEPS:
-        yield _gauge(name, about, _one(step, field))
+        yield gauge(name, about, _one(step, field))
     flops: Values = [({}, 1e9 * value) for _, value in _one(step, "gflops")]
-    yield _gauge("flops_per_second", "Floating-point operations a second since the event before.", flops)
+    yield gauge("flops_per_second", "Floating-point operations a second since the event before.", flops)
     at, of = _one(step, "at"), _one(step, "of")
     done: Values = [({}, at[0][1] / of[0][1])] if at and of and of[0][1] else []
-    yield _gauge("progress_ratio", "Part of the training that is done.", done)
-    yield _counter("pushed_bytes_total", "Bytes that replicas have pushed, by layer and kind.", _pushed(step))
+    yield gauge("progress_ratio", "Part of the training that is done.", done)
+    yield counter("pushed_bytes_total", "Bytes that replicas have pushed, by layer and kind.", _pushed(step))
     seconds = _one(step, "training_seconds")
-    yield _counter("training_seconds_total", "Seconds of training, those before resumptions too.", seconds)
+    yield counter("training_seconds_total", "Seconds of training, those before resumptions too.", seconds)
 
 
 def _validations(found: Fields) -> Iterator[Family]:
-    yield _gauge("validation_loss", "Mean loss on the validation samples.", _one(found, "loss"))
-    yield _gauge(
+    yield gauge("validation_loss", "Mean loss on the validation samples.", _one(found, "loss"))
+    yield gauge(
         "validation_accuracy_ratio", "Part of the validation samples that are right.", _one(found, "accuracy")
     )
 
@@ -89,33 +86,33 @@ def _replicas(found: Fields) -> Iterator[Family]:
     rows = _rows(found, "each")
     samples = found.get("samples")
     account = samples if isinstance(samples, Mapping) else {}
-    yield _counter(
+    yield counter(
         "samples_total",
         "Samples by what became of them; one that is lost is handed out again.",
         [({"outcome": name}, value) for name in _OUTCOMES for _, value in _one(account, name)],
     )
-    yield _gauge("open_samples", "Samples that are handed out, and not settled.", _one(found, "open"))
+    yield gauge("open_samples", "Samples that are handed out, and not settled.", _one(found, "open"))
     epoch: Values = [({}, value + 1) for _, value in _one(found, "epoch")]
-    yield _gauge("epoch", "The epoch that is on, counted from 1.", epoch)
-    yield _gauge("epochs", "Epochs that are wanted.", _one(found, "epochs"))
-    yield _gauge("replicas", "Replicas that have joined.", _one(found, "replicas"))
-    yield _counter("sent_bytes_total", "Bytes that the coordinator has sent.", _one(found, "sent_bytes"))
-    yield _counter(
+    yield gauge("epoch", "The epoch that is on, counted from 1.", epoch)
+    yield gauge("epochs", "Epochs that are wanted.", _one(found, "epochs"))
+    yield gauge("replicas", "Replicas that have joined.", _one(found, "replicas"))
+    yield counter("sent_bytes_total", "Bytes that the coordinator has sent.", _one(found, "sent_bytes"))
+    yield counter(
         "received_bytes_total", "Bytes that the coordinator has received.", _one(found, "received_bytes")
     )
-    yield _counter(
+    yield counter(
         "replica_samples_total",
         "Samples that a replica has computed, whatever became of them.",
         _each(rows, "replica", "samples"),
     )
-    yield _counter(
+    yield counter(
         "replica_updates_total",
         "Updates of a replica that are applied, each shard's by itself.",
         _each(rows, "replica", "updates"),
     )
     for field, name, about in _OF_REPLICAS:
-        yield _gauge(name, about, _each(rows, "replica", field))
-    yield _gauge(
+        yield gauge(name, about, _each(rows, "replica", field))
+    yield gauge(
         "replica_state",
         "1 for what a replica does, 0 for what it does not.",
         [
@@ -127,14 +124,14 @@ def _replicas(found: Fields) -> Iterator[Family]:
 
 
 def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
-    yield _counter(
+    yield counter(
         "server_updates_total",
         "Updates that a server has applied, each shard's by itself.",
         _each(rows, "server", "updates"),
     )
     for field, name, about in _OF_SERVERS:
-        yield _gauge(name, about, _each(rows, "server", field))
-    yield _counter(
+        yield gauge(name, about, _each(rows, "server", field))
+    yield counter(
         "server_refused_updates_total",
         "Updates that a server has refused, by the first word of the reason.",
         [
@@ -146,7 +143,7 @@ def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
 
 
 def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
-    yield _gauge(
+    yield gauge(
         "evaluator_state",
         "1 for what an evaluator does, 0 for what it does not.",
         [
@@ -156,29 +153,12 @@ def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
         ],
     )
     for field, name, about in _OF_EVALUATORS:
-        yield _gauge(name, about, _each(rows, "evaluator", field))
+        yield gauge(name, about, _each(rows, "evaluator", field))
 
 
 def _evaluations(portions: Fields) -> Iterator[Family]:
-    yield _gauge("evaluation_portions", "Portions of the evaluation that is on.", _one(portions, "of"))
-    yield _gauge("evaluation_done_portions", "Portions of it that are done.", _one(portions, "portions"))
-
-
-def _gauge(name: str, about: str, values: Values) -> Family:
-    return _family("gauge", name, about, values)
-
-
-def _counter(name: str, about: str, values: Values) -> Family:
-    return _family("counter", name, about, values)
-
-
-def _family(
-    kind: Literal["counter", "gauge"],
-    name: str,
-    about: str,
-    values: Values,
-) -> Family:
-    return Family(f"cotswold_{name}", kind, about, values)
+    yield gauge("evaluation_portions", "Portions of the evaluation that is on.", _one(portions, "of"))
+    yield gauge("evaluation_done_portions", "Portions of it that are done.", _one(portions, "portions"))
 
 
 def _one(fields: Fields, name: str) -> list[tuple[Mapping[str, str], float]]:

@@ -52,6 +52,9 @@ class Account:
     left_out: int = 0
     """Never handed out, or lost and not handed out again, when the epoch ended."""
 
+    def __add__(self, other: Account) -> Account:
+        return Account(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
 
 class Samples:
     """The samples of a run, epoch after epoch."""
@@ -123,11 +126,7 @@ class Samples:
     @property
     def total(self) -> Account:
         """Of all epochs."""
-        found = Account()
-        for each in self.accounts.values():
-            for name, value in vars(each).items():
-                setattr(found, name, getattr(found, name) + value)
-        return found
+        return sum(self.accounts.values(), Account())
 
     @property
     def settled(self) -> int:

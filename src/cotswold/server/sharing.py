@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from cotswold.server.messages import Dealt, Draw, Ranges, Send
 from cotswold.server.ranges import common, joined
-from cotswold.server.samples import Samples
+from cotswold.server.samples import Account, Samples
 
 _Range = tuple[int, int]
 _MOST = 64
@@ -61,6 +61,23 @@ class Drawn:
     is_over: bool
     by: dict[str, int]
     """What each trainer's loop has had."""
+
+
+@dataclass(frozen=True)
+class StreamTotals:
+    """What has become of the samples of all epochs of a stream so far, as `Drawn` has it of one."""
+
+    stream: str
+    epoch: int
+    """The newest."""
+    delivered: int
+    died: int
+    left_out: int
+    dealt_again: int
+    dealt: int
+    """With trainers now."""
+    free: int
+    """That nobody has, of epochs that are not over."""
 
 
 @dataclass
@@ -160,6 +177,8 @@ class _Stream:
     epochs: dict[int, _Epoch] = field(default_factory=dict)
     forgotten: int = -1
     """The newest epoch that is not remembered any more."""
+    past: Account = field(default_factory=Account)
+    """Of all that are not."""
 
     @property
     def newest(self) -> int:
@@ -195,8 +214,24 @@ class _Stream:
         for number in sorted(self.epochs)[: max(0, len(self.epochs) - _KEPT)]:
             if self.epochs[number].sessions:
                 break
-            del self.epochs[number]
+            self.past = self.past + self.epochs.pop(number).ledger.total
             self.forgotten = max(self.forgotten, number)
+
+    @property
+    def totals(self) -> StreamTotals:
+        """Of all epochs."""
+        ledgers = [each.ledger for each in self.epochs.values()]
+        total = sum((each.total for each in ledgers), self.past)
+        return StreamTotals(
+            self.name,
+            self.newest,
+            total.counted,
+            total.torn,
+            total.left_out,
+            total.lost,
+            sum(each.open for each in ledgers),
+            sum(each.free for each in ledgers if not each.is_stopped),
+        )
 
 
 class Sharing:
@@ -216,6 +251,11 @@ class Sharing:
     def accounts(self) -> tuple[Drawn, ...]:
         """Of each epoch of each stream."""
         return tuple(_account(epoch) for epoch in self._epochs())
+
+    @property
+    def totals(self) -> tuple[StreamTotals, ...]:
+        """Of each stream."""
+        return tuple(each.totals for each in self._streams.values())
 
     def receive(self, draw: Draw, now: float) -> list[Send]:
         """What a trainer says that is there."""

@@ -127,7 +127,7 @@ class DataServer:
         self._machine = Supplying(name)
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
         self._beaten = float("-inf")
-        self._supplied, self._seconds = 0, 0.0
+        self._supplied, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._under_way = 0
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
@@ -225,6 +225,8 @@ class DataServer:
                 self._refuse(job, "")
             elif self._machine.done(job):
                 self._supplied += job.ask.samples
+                self._batches += 1
+                self._sent_bytes += size
                 self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
 
     def _offer(self) -> m.Offer:
@@ -240,6 +242,8 @@ class DataServer:
             cache.bytes,
             cache.bytes_most,
             self._machine.waiting,
+            self._batches,
+            self._sent_bytes,
         )
 
     # --- in the threads ---

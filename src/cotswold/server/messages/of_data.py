@@ -37,6 +37,10 @@ class Offer:
     """The most that the cache ever had."""
     waiting: int
     """Requests that wait."""
+    batches: int = 0
+    """So far, in which those samples were sent."""
+    sent_bytes: int = 0
+    """Of those batches."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Attend:
     version: int
     """The newest `Roster` that it has; 0 for none."""
     handed: int = 0
-    """Samples of its own order that its loop has got."""
+    """Samples that its loop has got."""
     waited: float = 0.0
     """Seconds that its loop has waited for them."""
 
