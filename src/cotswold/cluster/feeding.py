@@ -80,6 +80,8 @@ class DataClient:
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
+        self._passes = 0
+        """How many were begun; the last one may go on."""
         self._asked: deque[Sequence[m.Send]] = deque()
         self._connected: dict[str, str] = {}
         """Servers that were called, of those that are there."""
@@ -113,7 +115,8 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
-        self._begin()
+        with self._lock:
+            self._is_stopped = False
         self._is_there()
         return Terms.parsed(self._machine.terms)
 
@@ -124,13 +127,14 @@ class DataClient:
 
         Raises MachineError where nobody makes it.
         """
-        self._begin()  # now, so that a `stop` is heard that comes before the first batch is asked for
-        return self._batches(view, wanted, sample_bytes)
+        # now, so that a `stop` is heard that comes before the first batch is asked for
+        return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
-        self, view: View, wanted: Iterator[Wanted], sample_bytes: int
+        self, number: int, view: View, wanted: Iterator[Wanted], sample_bytes: int
     ) -> Generator[Batch, None, None]:
-        text, ended = str(view), False
+        self._check_is_on(number)
+        text, ended, asked = str(view), False, 0
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
@@ -142,32 +146,35 @@ class DataClient:
                         ended = True
                     else:
                         self._ask(text, each)
-                if ended and not self._machine.requests.numbers:
+                        asked += 1
+                if ended and not asked:
                     return
                 found = self._take()
                 if found is None:
                     return
+                asked -= 1
                 yield self._batch_of(found)
+                self._check_is_on(number)
         finally:
             with self._lock:
-                if not self._is_closing:
+                if not self._is_closing and number == self._passes:
                     self._tell(self._machine.requests.cancel())
 
     def drawn(
         self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
         """Batches of an epoch that is drawn together with others; -1 for the one that is on. One such
-        iterator at a time, and none of `batches` beside it.
+        iterator at a time, and none of `batches` beside it; it ends once the epoch is over.
 
         ``rows_of``: the rows of all samples of an epoch, in the order in which they are dealt. Raises
         MachineError where nobody makes batches, or this trainer is turned away.
         """
-        self._begin()
-        return self._drawn(view, drawing, epoch, rows_of)
+        return self._drawn(self._begin_pass(), view, drawing, epoch, rows_of)
 
     def _drawn(
-        self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+        self, number: int, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
+        self._check_is_on(number)
         if not self._is_there():
             return
         text, self._sample_bytes = str(view), window_bytes(Terms.parsed(self._machine.terms).shape)
@@ -193,9 +200,10 @@ class DataClient:
                 if found is None:
                     return
                 yield self._batch_of(found)
+                self._check_is_on(number)
         finally:
             with self._lock:
-                if not self._is_closing:
+                if not self._is_closing and number == self._passes:
                     self._tell(self._machine.leave_epoch(time.monotonic()))
                     self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
@@ -260,9 +268,21 @@ class DataClient:
 
     # --- the program's thread ---
 
-    def _begin(self) -> None:
+    def _begin_pass(self) -> int:
+        """Its number; one that was on is over."""
         with self._lock:
             self._is_stopped = False
+            self._passes += 1
+            if not self._is_closing:
+                self._tell((*self._machine.leave_epoch(time.monotonic()), *self._machine.requests.cancel()))
+            return self._passes
+
+    def _check_is_on(self, number: int) -> None:
+        if number != self._passes:
+            raise UserError(
+                "another pass over these batches has begun, which ends this one; go on with that one, or "
+                "connect once for each of them"
+            )
 
     def _batch_of(self, supplied: m.Supplied) -> Batch:
         """The tensors of a message."""
@@ -315,7 +335,7 @@ class DataClient:
                 self._tell(sends)
             return found
 
-        return self._taken(next_of, lambda: drawn.is_over or drawn.is_left)
+        return self._taken(next_of, lambda: drawn.is_over)
 
     def _take(self) -> m.Supplied | None:
         """The next batch; None where it is not wanted any more."""
@@ -359,7 +379,9 @@ class DataClient:
             while not self._is_closing and self._error is None:
                 self._step()
             if not self._machine.error:
-                self._deliver(self._machine.leave())
+                with self._lock:
+                    sends = self._machine.leave()
+                self._deliver(sends)
         except CotswoldError as error:
             self._fail(error)
         except BaseException as error:
