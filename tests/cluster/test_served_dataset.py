@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ import pytest
 import torch
 from tests.cluster.drawing_loop import names
 from tests.cluster.test_data_pool import in_server, kill, pids, served, store, until  # noqa: F401  # a fixture
+from tests.training.serving import serving
 from torch.utils.data import DataLoader
 
 import cotswold.data
@@ -189,6 +191,7 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
         ({"rank": 2, "stream": None, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
+        ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
         ({"stream": None, "at_least_once": True}, "at_least_once"),
     ],
 )
@@ -340,6 +343,56 @@ def test_a_loop_that_has_left_does_not_come_back_by_itself(
         with pytest.raises(UserError, match="closed"):
             refused()
     batches.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGKILL, "is lost"), (signal.SIGSTOP, "answered nothing for 2 s")]
+)
+def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
+    number: int,
+    why: str,
+    store: Store,  # noqa: F811  # the fixture
+    tmp_path: Path,
+) -> None:
+    token = Token.new()
+    with serving(store.path, "--servers", 1, folder=tmp_path, token=token.text) as head:
+        head.until("data-server-1 serves")
+        with cotswold.data.connect(head.address, token, batch_size=4, wait_seconds=2.0) as batches:
+            batches.set_epoch(0)
+            found = iter(batches)
+            next(found)
+            head.send(number)
+            until(lambda: not batches._connected()._thread.is_alive(), 5.0)  # the loop learns meanwhile
+            with pytest.raises(MachineError, match=f"the head of the pool .*{why}"):
+                list(found)
+
+
+class Slow(ServedStore):
+    """A store of which each batch takes a second."""
+
+    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+        time.sleep(1.0)
+        return super().batch(view, epoch, rows)
+
+
+def in_slow_server(store: str) -> ServedStore:  # noqa: F811  # by name
+    """The work of a data server."""
+    return Slow(in_server(store).store, 1 << 20)
+
+
+def test_a_short_wait_takes_neither_the_head_nor_a_slow_server_for_dead(
+    store: Store,  # noqa: F811  # the fixture
+    fork_server: ForkServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.cluster.test_data_pool.WORK", f"{__name__}:in_slow_server")
+    with (
+        served(store, fork_server, host="127.0.0.1", servers=1) as pool,
+        connected(pool, stream="impatient", batch_size=100) as ready,
+    ):
+        ready.terms()
+        with connected(pool, stream="impatient", batch_size=100, wait_seconds=0.7) as batches:
+            assert sum(len(x) for x, _ in batches) == SAMPLES
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
