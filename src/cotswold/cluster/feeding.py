@@ -36,12 +36,9 @@ from cotswold.host import Token
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
-from cotswold.server.trainer import Trainer
+from cotswold.server.trainer import BEATS, Trainer
 
 _TICK_SECONDS = 0.05
-_BEAT_SECONDS = 1.0
-_BEATS = 4
-"""Or so many within the time for which it is waited for an answer."""
 _START_SECONDS = 120.0
 """For so long it is waited until a data server is there: it may read a store first."""
 AHEAD_BYTES = 256 << 20
@@ -100,14 +97,8 @@ class DataClient:
             self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._woken)
-            asking = asking or Asking()
             self._machine = Trainer(
-                self.name,
-                self._endpoint.address,
-                store,
-                asking,
-                time.monotonic(),
-                min(_BEAT_SECONDS, asking.lonely_seconds / _BEATS),
+                self.name, self._endpoint.address, store, asking or Asking(), time.monotonic()
             )
             if address is not None:
                 self._endpoint.connect(m.POOL, address)
@@ -496,7 +487,7 @@ def client_at(
 def asking_of(window: int, lonely_seconds: float) -> Asking:
     """How a trainer asks; raises UserError for what cannot be."""
     try:
-        retry_seconds = min(Asking.retry_seconds, lonely_seconds / _BEATS)
+        retry_seconds = min(Asking.retry_seconds, lonely_seconds / BEATS)
         return Asking(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)
     except ValueError as error:
         raise UserError(str(error)) from error
