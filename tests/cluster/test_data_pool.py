@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from cotswold.cluster import data_pool, feeding
+from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
-from cotswold.cluster.feeding import DataClient, ServedFeed, window_bytes
+from cotswold.cluster.feeding import DataClient, ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,13 +18,17 @@ from threading import Thread
 import pytest
 import torch
 from tests.cluster.drawing_loop import names
-from tests.cluster.test_data_pool import kill, pids, served, store, until  # noqa: F401  # a fixture
+from tests.cluster.test_data_pool import in_server, kill, pids, served, store, until  # noqa: F401  # a fixture
+from tests.training.serving import serving
 from torch.utils.data import DataLoader
 
 import cotswold.data
 from cotswold.api.served_dataset import ServedDataset
 from cotswold.cluster.data_pool import DataPool
 from cotswold.data import Store, StoreDataset
+from cotswold.data.making import Batch
+from cotswold.data.order import Rows
+from cotswold.data.serving import ServedStore
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import VARIABLE
@@ -185,6 +191,7 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
         ({"rank": 2, "stream": None, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
+        ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
         ({"stream": None, "at_least_once": True}, "at_least_once"),
     ],
 )
@@ -213,6 +220,179 @@ def test_whoever_wants_another_order_of_a_stream_is_turned_away(pool: tuple[Data
         next(iter(one))
         with pytest.raises(MachineError, match="take another name for another stream"):
             next(iter(other))
+
+
+@pytest.mark.parametrize("other", [{"shuffle": False}, {"seed": 1}, {"at_least_once": True}])
+def test_whoever_disagrees_with_a_stream_is_told_so_also_where_it_names_the_epoch(
+    other: dict[str, object], pool: tuple[DataPool, Token]
+) -> None:
+    stream = f"agreed but for {next(iter(other))}"
+    with connected(pool, stream=stream) as one, connected(pool, stream=stream, **other) as two:
+        one.set_epoch(0)
+        next(iter(one))
+        two.set_epoch(0)
+        with pytest.raises(MachineError, match=f"the stream '{stream}'"):
+            list(two)
+
+
+def test_loops_of_a_stream_may_have_batches_of_other_sizes(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    with connected(pool, stream="sizes") as one, connected(pool, stream="sizes", batch_size=7) as two:
+        one.set_epoch(0)
+        two.set_epoch(0)
+        few = iter(one)
+        had = Counter(names(next(few)[0]))
+        for batches in (two, few):
+            had.update(name for x, _ in batches for name in names(x))
+    assert set(had) == everything(store) and max(had.values()) == 1
+
+
+class Failing(ServedStore):
+    """A store of which some samples cannot be made."""
+
+    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+        if 100 in rows:
+            raise UserError("no sample 100")
+        return super().batch(view, epoch, rows)
+
+
+def in_failing_server(store: str) -> ServedStore:  # noqa: F811  # by name
+    """The work of a data server."""
+    return Failing(in_server(store).store, 1 << 20)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"at_least_once": True}, {"stream": None}])
+def test_what_a_server_cannot_make_is_an_error_and_no_end_of_the_epoch(
+    chosen: dict[str, object],
+    store: Store,  # noqa: F811  # the fixture
+    fork_server: ForkServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.cluster.test_data_pool.WORK", f"{__name__}:in_failing_server")
+    with (
+        served(store, fork_server, host="127.0.0.1", servers=2) as pool,
+        connected(pool, **chosen) as batches,
+    ):
+        batches.set_epoch(0)
+        for _ in range(2):
+            with pytest.raises(MachineError, match=r"cannot make a batch: .*no sample 100"):
+                list(batches)
+
+
+@pytest.mark.parametrize("stream", ["broke", None])
+def test_a_connection_that_breaks_is_an_error_and_no_end_of_the_epoch(
+    stream: str | None, pool: tuple[DataPool, Token]
+) -> None:
+    with connected(pool, stream=stream, batch_size=50) as batches:
+        batches.set_epoch(0)
+        found = iter(batches)
+        next(found)
+        client = batches._connected()
+        client._fail(MachineError("it broke"))
+        until(lambda: not client._thread.is_alive())
+        with pytest.raises(MachineError, match="it broke"):
+            list(found)
+
+
+@pytest.mark.parametrize("stream", ["superseded", None])
+def test_a_pass_is_over_for_good_once_another_one_has_begun(
+    stream: str | None, pool: tuple[DataPool, Token]
+) -> None:
+    with connected(pool, stream=stream) as batches:
+        first = iter(batches)
+        next(first)
+        second = iter(batches)
+        had = len(next(second)[0])
+        with pytest.raises(UserError, match="another pass"):
+            next(first)
+        del first
+        had += sum(len(x) for x, _ in second)
+    assert had == SAMPLES
+
+
+def test_an_epoch_of_which_nothing_is_left_is_told_once(
+    pool: tuple[DataPool, Token], caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(pool, stream="over") as batches:
+        for _ in range(2):
+            assert list(batches)
+    assert not caplog.records
+    with connected(pool, stream="over") as batches, caplog.at_level(logging.WARNING, "cotswold"):
+        for epoch in (0, 1):
+            batches.set_epoch(epoch)
+            assert list(batches) == []
+        (told,) = caplog.records
+        assert "epoch 0 of the stream 'over' has nothing left" in told.getMessage()
+        batches.set_epoch(2)
+        assert sum(len(x) for x, _ in batches) == SAMPLES
+
+
+@pytest.mark.parametrize("stream", ["closed", None])
+def test_a_loop_that_has_left_does_not_come_back_by_itself(
+    stream: str | None, pool: tuple[DataPool, Token]
+) -> None:
+    with connected(pool, stream=stream) as batches:
+        next(iter(batches))
+    for refused in (
+        batches.terms,
+        batches.__iter__,
+        lambda: next(iter(DataLoader(batches, batch_size=None))),
+    ):
+        with pytest.raises(UserError, match="closed"):
+            refused()
+    batches.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGKILL, "is lost"), (signal.SIGSTOP, "answered nothing for 2 s")]
+)
+def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
+    number: int,
+    why: str,
+    store: Store,  # noqa: F811  # the fixture
+    tmp_path: Path,
+) -> None:
+    token = Token.new()
+    with serving(store.path, "--servers", 1, folder=tmp_path, token=token.text) as head:
+        head.until("data-server-1 serves")
+        with cotswold.data.connect(head.address, token, batch_size=4, wait_seconds=2.0) as batches:
+            batches.set_epoch(0)
+            found = iter(batches)
+            next(found)
+            head.send(number)
+            until(lambda: not batches._connected()._thread.is_alive(), 5.0)  # the loop learns meanwhile
+            with pytest.raises(MachineError, match=f"the head of the pool .*{why}"):
+                list(found)
+
+
+class Slow(ServedStore):
+    """A store of which each batch takes a second."""
+
+    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+        time.sleep(1.0)
+        return super().batch(view, epoch, rows)
+
+
+def in_slow_server(store: str) -> ServedStore:  # noqa: F811  # by name
+    """The work of a data server."""
+    return Slow(in_server(store).store, 1 << 20)
+
+
+def test_a_short_wait_takes_neither_the_head_nor_a_slow_server_for_dead(
+    store: Store,  # noqa: F811  # the fixture
+    fork_server: ForkServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.cluster.test_data_pool.WORK", f"{__name__}:in_slow_server")
+    with (
+        served(store, fork_server, host="127.0.0.1", servers=1) as pool,
+        connected(pool, stream="impatient", batch_size=100) as ready,
+    ):
+        ready.terms()
+        with connected(pool, stream="impatient", batch_size=100, wait_seconds=0.7) as batches:
+            assert sum(len(x) for x, _ in batches) == SAMPLES
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from cotswold.server.messages import Ask, Cancel, Pending, Send, Supplied, Unsupplied
@@ -103,8 +105,55 @@ def test_a_late_request_is_asked_of_a_second_server_and_the_slower_one_hears_tha
     found.ask(ask(1), 0.0)
     assert ticked(found, 0.1, 1.0) == []
     assert to(ticked(found, 1.1, 1.2)) == ["b"]
-    assert found.receive("b", made("b", 1), 1.3) == [Send("a", Cancel((1,)))]
+    assert found.receive("a", made("a", 1), 1.3) == [Send("b", Cancel((1,)))]
     assert found.copies == 1
+
+
+def usual(found: Requests) -> None:
+    """Two servers answer, each within 50 ms."""
+    for each in (1, 2):
+        found.ask(ask(each), 0.0)
+    for name, each in (("a", 1), ("b", 2)):
+        found.receive(name, made(name, each), 0.05)
+        found.take()
+
+
+def test_a_server_that_has_stopped_delays_once_and_not_whenever_others_have_answered_for_it() -> None:
+    found, asked = begun("a", "b"), Counter[str]()
+    usual(found)
+    waits = []
+    for step in range(3, 20):
+        now = step / 4
+        sends = found.ask(ask(step), now)
+        for tick in range(24):
+            sends += found.tick(now + tick / 100)
+            if "b" in to([each for each in sends if isinstance(each.message, Ask)]):
+                waits.append(tick)
+                found.receive("b", made("b", step), now + tick / 100)
+                assert found.take() == made("b", step)
+                break
+        asked.update(to([each for each in sends if isinstance(each.message, Ask)]))
+    assert asked["b"] == 17 and asked["a"] == 1
+    assert [each for each in waits if each] == [21], "once it is late"
+    assert found.receive("a", made("a", 3), 5.0) == []
+    assert ["a"] in [to(found.ask(ask(each), 5.0)) for each in (20, 21, 22)], "it lives"
+    assert found.servers["a"] == pytest.approx(0.025 * (0.7 + 0.3 * 10)), (
+        "it is not as slow as it stood still"
+    )
+
+
+@pytest.mark.parametrize("answer", [None, Unsupplied("a", 3, "")])
+def test_what_a_stopped_server_owes_is_not_remembered_for_ever(answer: Unsupplied | None) -> None:
+    found = begun("a", "b")
+    usual(found)
+    assert to(found.ask(ask(3), 0.5)) == ["a"]
+    assert to(ticked(found, 0.6, 0.8)) == ["b"]
+    found.receive("b", made("b", 3), 0.8)
+    found.take()
+    if answer is not None:
+        found.receive("a", answer, 0.9)
+    then = 1.0 if answer else 0.6 + ASKING.lonely_seconds
+    assert ["a"] in [to(found.ask(ask(each), then)) for each in (4, 5)]
 
 
 def test_where_there_is_no_other_server_a_request_is_sent_again() -> None:

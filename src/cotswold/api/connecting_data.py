@@ -45,7 +45,8 @@ def connect_data(
     ``token`` is the pool's secret, or a path to the file that holds it; the variable COTSWOLD_TOKEN by
     default. ``encrypt`` as the pool has it. ``ports``: the first and the last port at which the pool and its
     servers reach this process; any by default. ``wait_seconds``: for so long a loop waits where no server
-    answers; then MachineError. Raises UserError for no such address, token or batch.
+    answers, or, in a stream, the pool; then MachineError. Raises UserError for no such address, token or
+    batch.
     """
     from cotswold.api.served_dataset import ServedDataset
     from cotswold.data.serving import View
@@ -61,6 +62,8 @@ def connect_data(
         )
     if stream is None and at_least_once:
         raise UserError("an order of its own delivers what its loop asks for; at_least_once is of a stream")
+    if not wait_seconds > 0:
+        raise UserError(f"a wait of {wait_seconds} s is none; give more than 0")
     if stream == "":
         raise UserError("a stream without a name; give one, or None for an order of this loop's own")
     between = () if ports is None else tuple(range(ports[0], ports[1] + 1))

@@ -6,6 +6,7 @@ Knows: a pool's address, orders of samples, DataLoaders. Does not know: messages
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at, window_bytes
+from cotswold.cluster.batches import window_bytes
+from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at
 from cotswold.data.buffer import Epoch
 from cotswold.data.dataset import worker_of_loader
 from cotswold.data.making import Wanted
@@ -26,6 +28,7 @@ from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.server.drawing import Drawing
 
+LOG = logging.getLogger("cotswold")
 _WINDOW = 8
 """Batches that are asked ahead."""
 
@@ -37,9 +40,10 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     (image, target). Where something was dealt again, a batch of a shared epoch may be smaller.
 
     A pass is an epoch. Where it is shared, the first is the one that is on, or the next one if that is over,
-    and each later pass is the next epoch; a loop that comes late to an epoch gets what is left of it. In an
-    order of its own, the epoch changes by `set_epoch` alone. With workers of a DataLoader call it before each
-    pass in any case; each worker draws for itself, or has its part.
+    and each later pass is the next epoch; a loop that comes late to an epoch gets what is left of it, and is
+    warned where `set_epoch` has named one of which nothing is. In an order of its own, the epoch changes by
+    `set_epoch` alone. With workers of a DataLoader call it before each pass in any case; each worker draws
+    for itself, or has its part. One pass at a time: the next one ends that which is on.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
         self._client: DataClient | None = None
         self._process = 0
+        self._is_closed = self._has_told = False
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next pass be that of ``epoch``."""
@@ -85,7 +90,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return self._shared(client, view, terms, terms.splits[name], *self._drawn)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave, for good."""
+        self._is_closed = True
         if self._client is not None and self._process == os.getpid():
             self._client.close()
         self._client = None
@@ -102,7 +108,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return {**self.__dict__, "_client": None}
 
     def _connected(self) -> DataClient:
-        """The connection of this process."""
+        """The connection of this process; raises UserError once it is closed."""
+        if self._is_closed:
+            raise UserError("this connection to data servers is closed; connect again")
         if self._client is None or self._process != os.getpid():
             host, port, token, encrypt, ports, seconds = self._place
             asking = asking_of(_WINDOW, seconds)
@@ -151,4 +159,23 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 self._epoch.fill_(epoch + 1)
             return order.rows(epoch)
 
-        return client.drawn(view, drawing, wanted, rows_of)
+        return self._told_if_empty(client.drawn(view, drawing, wanted, rows_of), stream, wanted)
+
+    def _told_if_empty(
+        self, batches: Iterator[tuple[Tensor, Tensor]], stream: str, wanted: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same batches; an epoch that was asked for by its number, and has none, is told once, and by the
+        first worker of a DataLoader alone."""
+        is_empty = True
+        for batch in batches:
+            is_empty = False
+            yield batch
+        if is_empty and wanted >= 0 and not self._has_told and worker_of_loader()[0] == 0:
+            self._has_told = True
+            LOG.warning(
+                "epoch %d of the stream %r has nothing left for this loop: all of it went to loops that were "
+                "there before; set_epoch a later one, or connect to a stream of another name; any more such "
+                "epochs are not told",
+                wanted,
+                stream,
+            )

@@ -1,7 +1,7 @@
 """Batches that data servers make, for a reader of this process.
 
-Knows: endpoints, one thread that carries messages, batches as tensors. Does not know: who asks which server
-when (`server.requests`), the order of samples.
+Knows: endpoints, one thread that carries messages. Does not know: who asks which server when
+(`server.requests`), tensors (`cluster.batches`), the order of samples.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from math import prod
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-import torch
 
+from cotswold.cluster.batches import batch_of, window_bytes
 from cotswold.cluster.client import address_of
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
@@ -38,7 +36,7 @@ from cotswold.host import Token
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
-from cotswold.server.trainer import Trainer
+from cotswold.server.trainer import BEATS, Trainer
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 120.0
@@ -80,6 +78,8 @@ class DataClient:
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
+        self._passes = 0
+        """How many were begun; the last one may go on."""
         self._asked: deque[Sequence[m.Send]] = deque()
         self._connected: dict[str, str] = {}
         """Servers that were called, of those that are there."""
@@ -113,7 +113,8 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
-        self._begin()
+        with self._lock:
+            self._is_stopped = False
         self._is_there()
         return Terms.parsed(self._machine.terms)
 
@@ -124,13 +125,14 @@ class DataClient:
 
         Raises MachineError where nobody makes it.
         """
-        self._begin()  # now, so that a `stop` is heard that comes before the first batch is asked for
-        return self._batches(view, wanted, sample_bytes)
+        # now, so that a `stop` is heard that comes before the first batch is asked for
+        return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
-        self, view: View, wanted: Iterator[Wanted], sample_bytes: int
+        self, number: int, view: View, wanted: Iterator[Wanted], sample_bytes: int
     ) -> Generator[Batch, None, None]:
-        text, ended = str(view), False
+        self._check_is_on(number)
+        text, ended, asked = str(view), False, 0
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
@@ -142,32 +144,35 @@ class DataClient:
                         ended = True
                     else:
                         self._ask(text, each)
-                if ended and not self._machine.requests.numbers:
+                        asked += 1
+                if ended and not asked:
                     return
                 found = self._take()
                 if found is None:
                     return
+                asked -= 1
                 yield self._batch_of(found)
+                self._check_is_on(number)
         finally:
             with self._lock:
-                if not self._is_closing:
+                if not self._is_closing and number == self._passes:
                     self._tell(self._machine.requests.cancel())
 
     def drawn(
         self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
         """Batches of an epoch that is drawn together with others; -1 for the one that is on. One such
-        iterator at a time, and none of `batches` beside it.
+        iterator at a time, and none of `batches` beside it; it ends once the epoch is over.
 
         ``rows_of``: the rows of all samples of an epoch, in the order in which they are dealt. Raises
         MachineError where nobody makes batches, or this trainer is turned away.
         """
-        self._begin()
-        return self._drawn(view, drawing, epoch, rows_of)
+        return self._drawn(self._begin_pass(), view, drawing, epoch, rows_of)
 
     def _drawn(
-        self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
+        self, number: int, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
+        self._check_is_on(number)
         if not self._is_there():
             return
         text, self._sample_bytes = str(view), window_bytes(Terms.parsed(self._machine.terms).shape)
@@ -193,9 +198,10 @@ class DataClient:
                 if found is None:
                     return
                 yield self._batch_of(found)
+                self._check_is_on(number)
         finally:
             with self._lock:
-                if not self._is_closing:
+                if not self._is_closing and number == self._passes:
                     self._tell(self._machine.leave_epoch(time.monotonic()))
                     self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
@@ -260,9 +266,21 @@ class DataClient:
 
     # --- the program's thread ---
 
-    def _begin(self) -> None:
+    def _begin_pass(self) -> int:
+        """Its number; one that was on is over."""
         with self._lock:
             self._is_stopped = False
+            self._passes += 1
+            if not self._is_closing:
+                self._tell((*self._machine.leave_epoch(time.monotonic()), *self._machine.requests.cancel()))
+            return self._passes
+
+    def _check_is_on(self, number: int) -> None:
+        if number != self._passes:
+            raise UserError(
+                "another pass over these batches has begun, which ends this one; go on with that one, or "
+                "connect once for each of them"
+            )
 
     def _batch_of(self, supplied: m.Supplied) -> Batch:
         """The tensors of a message."""
@@ -315,7 +333,7 @@ class DataClient:
                 self._tell(sends)
             return found
 
-        return self._taken(next_of, lambda: drawn.is_over or drawn.is_left)
+        return self._taken(next_of, lambda: drawn.is_over)
 
     def _take(self) -> m.Supplied | None:
         """The next batch; None where it is not wanted any more."""
@@ -359,7 +377,9 @@ class DataClient:
             while not self._is_closing and self._error is None:
                 self._step()
             if not self._machine.error:
-                self._deliver(self._machine.leave())
+                with self._lock:
+                    sends = self._machine.leave()
+                self._deliver(sends)
         except CotswoldError as error:
             self._fail(error)
         except BaseException as error:
@@ -437,42 +457,6 @@ class ServedFeed:
         self._client.stop()
 
 
-def batch_of(
-    supplied: m.Supplied, sample_bytes: int, keep: Callable[[np.ndarray], np.ndarray] = lambda array: array
-) -> Batch:
-    """The tensors of a message: of the arrays in its memory, or what ``keep`` makes of them. Raises
-    MachineError for what is no batch of samples of so many bytes."""
-    classes = len(supplied.targets) == 1
-    try:
-        samples, labels = supplied.buffers
-        assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
-        assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
-        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1]:
-            raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
-        values = _tensor(samples, np.dtype(np.float32), supplied.shape, keep)
-        targets = _tensor(labels, np.dtype(np.int64 if classes else np.float32), supplied.targets, keep)
-        return values.permute(3, 2, 0, 1), targets
-    except (ValueError, RuntimeError) as error:
-        raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
-
-
-def _tensor(
-    buffer: bytes | bytearray | memoryview,
-    dtype: np.dtype,
-    shape: tuple[int, ...],
-    keep: Callable[[np.ndarray], np.ndarray],
-) -> torch.Tensor:
-    if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
-        raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
-    found = np.frombuffer(buffer, dtype).reshape(shape)
-    return torch.from_numpy(keep(found) if found.flags.writeable else found.copy())
-
-
-def window_bytes(shape: tuple[int, int, int]) -> int:
-    """Bytes of a sample (channel, y, x) in a batch."""
-    return 4 * prod(shape)
-
-
 def client_at(
     host: str,
     port: int,
@@ -503,6 +487,7 @@ def client_at(
 def asking_of(window: int, lonely_seconds: float) -> Asking:
     """How a trainer asks; raises UserError for what cannot be."""
     try:
-        return replace(Asking(), window=window, lonely_seconds=lonely_seconds)
+        retry_seconds = min(Asking.retry_seconds, lonely_seconds / BEATS)
+        return Asking(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)
     except ValueError as error:
         raise UserError(str(error)) from error

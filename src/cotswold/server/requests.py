@@ -6,7 +6,7 @@ sockets, where servers come from.
     state      what happens                                         next
     wanted     there is a server                                    asked
     wanted     no server has been there for too long                an error: `trouble`
-    asked      an answer                                            made; other servers hear `Cancel`
+    asked      an answer                                            made; others hear `Cancel`, but a late one
     asked      its last server is lost, or has too much to do       wanted
     asked      it is late, and another server is there              asked of both
     asked      all that are there were asked, and say nothing       asked again
@@ -16,8 +16,9 @@ sockets, where servers come from.
 
 An answer to what is made, handed out or cancelled is dropped. What is asked ahead is bounded by `room`: all
 that is wanted, asked or made. A request goes to the server that will have answered it first, by what it owes
-and by its pace; a server that says nothing is as slow as it has been silent, and one that had too much to do
-is left in peace for `late_seconds`.
+and by its pace; a server that says nothing is as slow as it has been silent, also where others have answered
+what it owes: its first debt stays until it answers. One that had too much to do is left in peace for
+`late_seconds`.
 
 No request is given up while servers say anything, `Pending` or that they have too much to do, unless for
 ten times as long nothing is made.
@@ -41,6 +42,8 @@ _QUESTIONS = 6
 _FORGOTTEN = 50
 """A server that has been idle for so many times the seconds of a request is tried again: what made it slow,
 such as shards that it read first, may be over."""
+_OUTLIER = 10.0
+"""An answer counts for as many times as slow as its server was, at most: it may have stood still."""
 _LATENCIES = 33
 """Answers by which it is known what is usual."""
 
@@ -166,7 +169,7 @@ class Requests:
         for number in self.numbers if numbers is None else numbers:
             self._requests.pop(number, None)
             for name, server in self._servers.items():
-                if server.owed.pop(number, None) is not None:
+                if self._is_called_off(server, number, self._ticked):
                     dropped.setdefault(name, []).append(number)
         return [Send(name, Cancel(tuple(each))) for name, each in dropped.items()]
 
@@ -202,6 +205,8 @@ class Requests:
             return []
         why = message.why if isinstance(message, Unsupplied) else _misfit(message, request)
         if why or isinstance(message, Unsupplied):
+            if server is not None and request is None:
+                server.owed.pop(message.number, None)
             if server is None or request is None or sender not in request.asked:
                 return []
             return self._refused(sender, server, request, why, now)
@@ -219,7 +224,7 @@ class Requests:
         sends: list[Send] = []
         for name in request.asked:
             other = self._servers.get(name)
-            if name != sender and other is not None and other.owed.pop(message.number, None) is not None:
+            if name != sender and other is not None and self._is_called_off(other, message.number, now):
                 sends.append(Send(name, Cancel((message.number,))))
         request.asked.clear()
         return sends + self._assign_all(now)
@@ -269,6 +274,8 @@ class Requests:
     def _assign(self, request: _Request, now: float) -> list[Send]:
         """Ask the server that will have answered first, and was not asked yet."""
         for server in self._servers.values():
+            if now - server.moved > self.asking.lonely_seconds:
+                self._forget_debts(server)
             server.forget(request.ask.samples, now)
         known = [server.pace for server in self._servers.values() if server.pace is not None]
         usual = median(known) if known else 1.0
@@ -278,7 +285,7 @@ class Requests:
                 continue
             pace = usual if server.pace is None else server.pace
             seconds = (sum(server.owed.values()) + request.ask.samples) * pace
-            if server.owed and now - server.moved > self.asking.late_seconds:
+            if server.owed:
                 seconds = max(seconds, now - server.moved)
             if best is None or seconds < best[0]:
                 best = (seconds, name)
@@ -294,19 +301,42 @@ class Requests:
 
     def _again(self, request: _Request, now: float) -> list[Send]:
         """Ask another server for what is late, or the same ones where there is no other."""
-        asking, newest = self.asking, max(request.asked.values())
-        usual = median(self._latencies) if self._latencies else asking.retry_seconds / asking.late
-        if now - newest > max(asking.late * usual, asking.late_seconds):
+        asking, newest, late = self.asking, max(request.asked.values()), self._late
+        if now - newest > max(late, asking.late_seconds):
             copy = self._assign(request, now)
             self.copies += len(copy)
             if copy:
                 return copy
         often = max(asking.retry_seconds, asking.lonely_seconds / _QUESTIONS)
-        if now - newest > min(asking.retry_seconds + asking.late * usual, often):
+        if now - newest > min(asking.retry_seconds + late, often):
             oldest = min(request.asked, key=lambda name: (request.asked[name], name))
             self.resent += 1
             return [self._send(request, oldest, now)]
         return []
+
+    @property
+    def _late(self) -> float:
+        """Seconds after which an answer is late by what is usual."""
+        asking = self.asking
+        return asking.late * median(self._latencies) if self._latencies else asking.retry_seconds
+
+    def _is_called_off(self, server: _Server, number: int, now: float) -> bool:
+        """What it was asked for is not wanted any more: whether it is to hear so.
+
+        A late server keeps what it owes first. As long as it does not answer, little else is asked of it; and
+        its answer says that it lives, and how slow it is.
+        """
+        if number not in server.owed:
+            return False
+        is_late = now - server.moved > max(self._late, self.asking.late_seconds)
+        if is_late and number == next(iter(server.owed)):
+            return False
+        del server.owed[number]
+        return True
+
+    def _forget_debts(self, server: _Server) -> None:
+        """Of what nobody wants any more."""
+        server.owed = {each: samples for each, samples in server.owed.items() if each in self._requests}
 
     def _refused(self, sender: str, server: _Server, request: _Request, why: str, now: float) -> list[Send]:
         server.owed.pop(request.ask.number, None)
@@ -321,9 +351,11 @@ class Requests:
         server.full_until = now
         samples = server.owed.pop(number, 0)
         if samples:
-            seconds = (now - server.moved) / samples
-            server.pace = seconds if server.pace is None else server.pace + _PACE * (seconds - server.pace)
+            seconds, pace = (now - server.moved) / samples, server.pace
+            newest = seconds if pace is None else min(seconds, _OUTLIER * pace)
+            server.pace = newest if pace is None else pace + _PACE * (newest - pace)
         server.moved = now
+        self._forget_debts(server)
 
     def _forgive(self, seconds: float) -> None:
         """The trainer stood still for so long: that was nobody's fault."""

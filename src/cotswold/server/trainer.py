@@ -35,6 +35,9 @@ from cotswold.server.messages import (
 )
 from cotswold.server.requests import Asking, Requests
 
+BEATS = 4
+"""At least so many within the time for which it waits for an answer."""
+
 
 class Trainer:
     """One trainer, from its first `Attend` to its end."""
@@ -54,7 +57,8 @@ class Trainer:
         """Samples that its loop has got, and the seconds for which it waited; for whoever watches."""
         self._attend = Attend(name, address, store, 0)
         self._pool = ""
-        self._beat_seconds, self._beaten = beat_seconds, float("-inf")
+        self._beat_seconds = min(beat_seconds, asking.lonely_seconds / BEATS)
+        self._beaten = float("-inf")
         self._doubts = False
         """Whether a server was lost that the roster lists."""
         self._ticked = now

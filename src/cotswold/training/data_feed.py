@@ -11,8 +11,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
-from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of, client_at, window_bytes
+from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of, client_at
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
