@@ -93,6 +93,30 @@ def test_a_run_that_takes_from_a_pool_learns_the_same_bits_as_alone(
     assert len(started_by_it) >= 2 and gone(started_by_it)
 
 
+def test_ranks_that_the_command_starts_take_from_a_pool(
+    recipe: Path, stores: Path, tmp_path: Path, alone: RunDirectory
+) -> None:
+    with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as command:
+        took = f"data.servers={command.address}"
+        words = ("--run", tmp_path / "ranks", "--stores", stores, "--grid", "1x2", "--set", took, "--quiet")
+        assert trained_by_command(recipe, *words) == (0, "")
+        assert "0 trainers, 1 server, " in command.stopped()
+    assert losses(RunDirectory.open(tmp_path / "ranks")) == pytest.approx(losses(alone), rel=1e-4)
+
+
+def trained_by_command(*words: object) -> tuple[int, str]:
+    """The exit code of `cotswold train`, and what it says of errors."""
+    said = subprocess.run(
+        [sys.executable, "-m", "cotswold.cli.main", "train", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return said.returncode, said.stderr
+
+
 def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(
     recipe: Path, stores: Path, tmp_path: Path, alone: RunDirectory
 ) -> None:

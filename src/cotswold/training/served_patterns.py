@@ -26,7 +26,7 @@ from cotswold.data.order import Rows
 from cotswold.data.serving import View, said
 from cotswold.errors import UserError
 from cotswold.host import Token, require_memory, token_of
-from cotswold.host.token import VARIABLE
+from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.ops import images_last
 from cotswold.recipe.schema.data import server_place
 from cotswold.training.patterns import Patterns, StorePatterns
@@ -68,7 +68,7 @@ class PoolPlace:
     def connect(self, store: str, token: Token | None = None) -> DataClient:
         """A connection, by this token or that in the environment, for the store of this identity. Raises
         UserError where there is no token, or the address leads nowhere."""
-        token = token or token_of(os.environ)
+        token = token or (pool_token_of if self.is_port else token_of)(os.environ)
         if token is None:
             raise no_token(self.address)
         asking = asking_of(WINDOW, self.lonely_seconds)
