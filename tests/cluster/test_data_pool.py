@@ -18,12 +18,13 @@ import pytest
 import torch
 
 from cotswold.cluster import data_pool, feeding
+from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
-from cotswold.cluster.feeding import DataClient, ServedFeed, window_bytes
+from cotswold.cluster.feeding import DataClient, ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
-from cotswold.errors import ClusterError, MachineError
+from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.server.drawing import Drawing
 from cotswold.server.messages import Offer, Supplied
@@ -324,7 +325,7 @@ def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: Fo
         until(lambda: pids(pool))
         with (
             DataClient(token, pool.address, store="another") as client,
-            pytest.raises(MachineError, match=r"the pool serves the store .*, and this trainer learns"),
+            pytest.raises(UserError, match=r"the pool serves the store .*, and this trainer learns"),
         ):
             client.terms()
 
@@ -333,7 +334,7 @@ def test_whoever_has_another_token_is_refused(store: Store, fork_server: ForkSer
     with (
         served(store, fork_server, servers=1) as (pool, _),
         DataClient(Token.new(), pool.address) as client,
-        pytest.raises(MachineError, match="token"),
+        pytest.raises(UserError, match="token"),
     ):
         client.terms()
 

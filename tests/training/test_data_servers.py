@@ -124,10 +124,10 @@ def test_why_no_data_server_starts_is_said_and_where_more_is_written(
 def test_a_run_whose_pool_is_not_there_says_so(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = started(with_servers(supervised(pictures), "127.0.0.1:9"), tmp_path / "run", stores)
     monkeypatch.setenv("COTSWOLD_TOKEN", "0" * 64)
-    with pytest.raises(MachineError, match=r"the data servers at 127\.0\.0\.1:9"):
-        finish(job)
+    with pytest.raises(MachineError, match=r"cannot be reached.*the data servers at 127\.0\.0\.1:9$"):
+        started(with_servers(supervised(pictures), "127.0.0.1:9"), tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from itertools import count
 
 import torch
 
+from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PoolSettings
-from cotswold.cluster.feeding import DataClient, asking_of, window_bytes
+from cotswold.cluster.feeding import DataClient, asking_of
 from cotswold.data import Store
 from cotswold.data.buffer import Epoch
 from cotswold.data.making import Wanted

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at, window_bytes
+from cotswold.cluster.batches import window_bytes
+from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at
 from cotswold.data.buffer import Epoch
 from cotswold.data.dataset import worker_of_loader
 from cotswold.data.making import Wanted

@@ -17,13 +17,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from math import prod
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-import torch
 
+from cotswold.cluster.batches import batch_of, window_bytes
 from cotswold.cluster.client import address_of
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
@@ -33,8 +32,9 @@ from cotswold.data.buffer import Epoch
 from cotswold.data.making import Batch, Wanted
 from cotswold.data.order import Order, Rows
 from cotswold.data.serving import Terms, View
-from cotswold.errors import CotswoldError, MachineError, UserError
+from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token
+from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
@@ -50,6 +50,7 @@ LENT_BYTES = 128 << 20
 make nothing more for one that keeps all that they lend."""
 _LEAVE_SECONDS = 2.0
 """For so long it is waited until the head knows what a loop has had."""
+_TOKEN = f"give the one that the pool was started with ({VARIABLE})"
 _HEARD = (m.Roster, m.Dealt, m.Supplied, m.Unsupplied, m.Pending, m.Dismiss)
 
 
@@ -389,7 +390,7 @@ class DataClient:
                         os.read(self._woken, 4096)
                 case Lost(peer, why):
                     if peer == m.POOL and "token" in why:
-                        why = "it refused the token of this process; give the one that the pool has"
+                        self._fail(UserError(f"{self._where} refused the token of this process; {_TOKEN}"))
                     sends += self._machine.lost(peer, why, now)
                 case _:
                     pass
@@ -407,8 +408,11 @@ class DataClient:
                 self._endpoint.connect(name, address)
             self._connected = addresses
         self._deliver(sends)
-        if trouble:
-            self._fail(MachineError(f"{trouble}; see to {self._where}, and resume the run"))
+        if trouble and self._machine.is_stranger:
+            self._fail(UserError(f"{trouble}; give the recipe, or the store, of {self._where}"))
+        elif trouble:
+            again = f", and {RESUME}" if self._machine.pool else ""
+            self._fail(MachineError(f"{trouble}; see to {self._where}{again}"))
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:
@@ -435,42 +439,6 @@ class ServedFeed:
     def stop(self) -> None:
         """As `Feed.stop`."""
         self._client.stop()
-
-
-def batch_of(
-    supplied: m.Supplied, sample_bytes: int, keep: Callable[[np.ndarray], np.ndarray] = lambda array: array
-) -> Batch:
-    """The tensors of a message: of the arrays in its memory, or what ``keep`` makes of them. Raises
-    MachineError for what is no batch of samples of so many bytes."""
-    classes = len(supplied.targets) == 1
-    try:
-        samples, labels = supplied.buffers
-        assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
-        assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
-        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1]:
-            raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
-        values = _tensor(samples, np.dtype(np.float32), supplied.shape, keep)
-        targets = _tensor(labels, np.dtype(np.int64 if classes else np.float32), supplied.targets, keep)
-        return values.permute(3, 2, 0, 1), targets
-    except (ValueError, RuntimeError) as error:
-        raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
-
-
-def _tensor(
-    buffer: bytes | bytearray | memoryview,
-    dtype: np.dtype,
-    shape: tuple[int, ...],
-    keep: Callable[[np.ndarray], np.ndarray],
-) -> torch.Tensor:
-    if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
-        raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
-    found = np.frombuffer(buffer, dtype).reshape(shape)
-    return torch.from_numpy(keep(found) if found.flags.writeable else found.copy())
-
-
-def window_bytes(shape: tuple[int, int, int]) -> int:
-    """Bytes of a sample (channel, y, x) in a batch."""
-    return 4 * prod(shape)
 
 
 def client_at(

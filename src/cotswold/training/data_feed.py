@@ -11,8 +11,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
-from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of, window_bytes
+from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
@@ -100,6 +101,15 @@ def _for_ranks(setting: Setting) -> PoolPlace:
 def is_served(recipe: Recipe) -> bool:
     """Whether data servers make the training samples."""
     return isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
+
+
+def check_pool(recipe: Recipe, store: Store) -> None:
+    """Raise UserError where a pool that somebody has started has another token, or serves another store than
+    the recipe's, MachineError where nobody serves there."""
+    data = recipe.data
+    if isinstance(data, SourcedData) and isinstance(data.servers, str):
+        with _standing(recipe, data.servers).connect(store.identity) as client:
+            client.terms()
 
 
 def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cotswold.cluster.feeding import DataClient, asking_of, client_at, window_bytes
+from cotswold.cluster.batches import window_bytes
+from cotswold.cluster.feeding import DataClient, asking_of, client_at
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.data import Augmentation, Store
 from cotswold.data.making import Wanted
