@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from threading import Event
 
 import pytest
-from tests.training.runs import bits, finish, losses, resumed, started
+from tests.training.runs import bits, finish, losses, recipe_of, resumed, started
 from tests.training.small import greedy, supervised
 
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process import family
-from cotswold.run import RunDirectory, Stop
+from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import data_feed
 from cotswold.training.stores import warnings
 
@@ -92,6 +92,32 @@ def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
 
     assert not job.train(watch, stop)
     assert logs(job.run) == {"data-server-1"}
+    served = finish(resumed(tmp_path / "served", stores))
+    assert bits(served)[0] == bits(alone)[0]
+
+
+@pytest.mark.parametrize("kind", ["greedy", "supervised"])
+def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
+    kind: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)  # each step is an event
+    recipe = (
+        recipe_of(kind, pictures).replace("epochs = 4", "epochs = 12").replace("epochs = 2.4", "epochs = 8")
+    )
+    alone = finish(started(recipe, tmp_path / "alone", stores))
+    before, steps = children(), list[int]()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step":
+            steps.append(int(str(event["step"])))
+        if len(steps) == 9:
+            for process in children() - before:
+                os.kill(process, signal.SIGKILL)
+
+    job = started(with_servers(recipe, 2), tmp_path / "served", stores)
+    with pytest.raises(MachineError, match=r"resume the run: cotswold train --run \S+ --resume$"):
+        job.train(watch, Stop())
+    assert 9 <= bits(job.run)[1]["position"]["total"] == steps[-1] < 40
     served = finish(resumed(tmp_path / "served", stores))
     assert bits(served)[0] == bits(alone)[0]
 

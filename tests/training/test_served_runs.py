@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -118,7 +118,7 @@ def trained_by_command(*words: object) -> tuple[int, str]:
     return said.returncode, said.stderr
 
 
-STRATEGIES = {
+STRATEGIES: Mapping[str, Sequence[object]] = {
     "supervised": [],
     "mesh": ["--grid", "1x2"],
     "batch": ["--set", "training.iterations=3"],
