@@ -14,6 +14,7 @@ import pytest
 from tests.training.runs import bits, finish, losses, recipe_of, resumed, started
 from tests.training.small import greedy, supervised
 
+from cotswold.data.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process import family
 from cotswold.run import RunDirectory, Stop, recorder
@@ -173,3 +174,28 @@ def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, 
     data = job.recipe.data.model_copy(update={"cache": "1 B"})
     (found,) = warnings(job.recipe.model_copy(update={"data": data}), job.store)[-1:]
     assert "again and again" in found and 'data.cache = "1 B"' in found
+
+
+@pytest.mark.parametrize("strategy", ["batch", "downpour"])
+def test_what_a_run_warns_of_a_cache_is_true_of_its_order(
+    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    text = with_servers(supervised(pictures, layers='[[network.layers]]\ntype = "relu"'), 1).replace(
+        '"supervised"', f'"{strategy}"'
+    )
+    if strategy == "batch":
+        text = text.replace("batch_size = 8\nepochs = 4\n", "")
+    job = started(text, tmp_path / "run", stores)
+    samples = job.store.splits["train"] * stored_bytes(job.store)
+
+    def said(cache: int) -> list[str]:
+        data = job.recipe.data.model_copy(update={"cache": f"{cache} B"})
+        found = warnings(job.recipe.model_copy(update={"data": data}), job.store)
+        return [each for each in found if "data.cache" in each]
+
+    assert said(samples) == []
+    less = said(samples - 1)
+    if strategy == "batch":
+        assert less == [], "each sample is asked for once"
+    else:
+        assert len(less) == 1 and "dealt at random" in less[0]

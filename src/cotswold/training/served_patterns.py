@@ -197,13 +197,9 @@ class HeldPatterns:
 
     def __init__(self, store: Store, served: ServedPatterns) -> None:
         """Raises MemoryLimitError where they do not fit into memory."""
+        check_held(store)
         shape, count = store.shape, len(served)
         size = window_bytes((shape.channels, shape.height, shape.width))
-        require_memory(
-            count * size,
-            f"keeping the {count:,} training samples of {store.path}, as data servers make them, in memory",
-            "give more machines, or set data.servers to 0: workers of a host then share a file of them",
-        )
         self._served, self._labels = served, torch.from_numpy(store.labels("train"))
         self._rows = np.empty((count, shape.channels, shape.height, shape.width), np.float32)
         self._has = np.zeros(count, bool)
@@ -238,6 +234,18 @@ class HeldPatterns:
         chosen = np.asarray(numbers, np.int64)
         missing = np.unique(chosen[~self._has[chosen]])
         return [missing[start : start + self._together] for start in range(0, len(missing), self._together)]
+
+
+def check_held(store: Store, copies: int = 1) -> None:
+    """Raise MemoryLimitError where the training samples, kept by so many processes of this machine, do not
+    fit into its memory: portions are dealt as processes are free, and each may come to hold all."""
+    shape, count = store.shape, store.splits["train"]
+    by = f", {copies} times" if copies > 1 else ""
+    require_memory(
+        copies * count * window_bytes((shape.channels, shape.height, shape.width)),
+        f"keeping the {count:,} training samples of {store.path}, as data servers make them, in memory{by}",
+        "give more machines, or set data.servers to 0: workers of a host then share a file of them",
+    )
 
 
 Fed = ServedPatterns | HeldPatterns
