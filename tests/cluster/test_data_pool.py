@@ -19,12 +19,13 @@ import torch
 
 from cotswold.cluster import data_pool, feeding
 from cotswold.cluster.batches import window_bytes
+from cotswold.cluster.data_lending import Lending, open_lending
 from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
 from cotswold.cluster.feeding import DataClient, ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
-from cotswold.errors import ClusterError, MachineError
+from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.server.drawing import Drawing
 from cotswold.server.messages import Offer, Supplied
@@ -308,6 +309,57 @@ def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_no
         client.terms()
 
 
+def hangs_once(store: str, mark: str) -> ServedStore:
+    """The work of data servers of which the first never comes as far as to say anything."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        signal.pause()
+    return in_server(store)
+
+
+@contextmanager
+def lending(
+    pool: DataPool, token: Token, store: Store, fork_server: ForkServer, work: str, **arguments: str
+) -> Iterator[Lending]:
+    """A server that is lent to a pool, until it is closed."""
+    host, port = pool.port_address.rsplit(":", 1)
+    settings = PoolSettings(servers=1, silent_seconds=2.0, beat_seconds=0.2, start_seconds=4.0)
+    told = {"store": str(store.path), **arguments}
+    given = (settings, store.identity, work, lambda terms: told)
+    with open_lending((host, int(port)), *given, token=token, processes=fork_server) as lent:
+        yield lent
+
+
+def lent_pid(lent: Lending) -> int | None:
+    """The process of the only server that is lent and serves."""
+    lent.proceed(0.05)
+    return next((line.pid for line in lent.status().servers), None)
+
+
+def test_a_lent_server_that_is_stopped_is_replaced(store: Store, fork_server: ForkServer) -> None:
+    with (
+        served(store, fork_server, servers=1, host="127.0.0.1") as (pool, token),
+        lending(pool, token, store, fork_server, WORK) as lent,
+    ):
+        until(lambda: lent_pid(lent))
+        stopped = lent_pid(lent)
+        assert stopped is not None
+        kill(stopped, signal.SIGSTOP)
+        until(lambda: lent_pid(lent) not in (None, stopped), 20.0)
+        assert [why for why in lent.status().ended.values() if "SIGKILL" in why]
+
+
+def test_a_lent_server_that_hangs_before_it_serves_is_replaced(
+    store: Store, fork_server: ForkServer, tmp_path: Path
+) -> None:
+    with (
+        served(store, fork_server, servers=1, host="127.0.0.1") as (pool, token),
+        lending(pool, token, store, fork_server, f"{__name__}:hangs_once", mark=str(tmp_path / "m")) as lent,
+    ):
+        until(lambda: lent_pid(lent), 20.0)
+        assert [why for why in lent.status().ended.values() if "SIGKILL" in why]
+
+
 def is_starved(reader: Reader) -> bool:
     """Whether a reader waits for what nobody makes; what is made is taken."""
     assert reader._ahead is not None and isinstance(reader._feed, ServedFeed)
@@ -325,7 +377,7 @@ def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: Fo
         until(lambda: pids(pool))
         with (
             DataClient(token, pool.address, store="another") as client,
-            pytest.raises(MachineError, match=r"the pool serves the store .*, and this trainer learns"),
+            pytest.raises(UserError, match=r"the pool serves the store .*, and this trainer learns"),
         ):
             client.terms()
 
@@ -334,7 +386,7 @@ def test_whoever_has_another_token_is_refused(store: Store, fork_server: ForkSer
     with (
         served(store, fork_server, servers=1) as (pool, _),
         DataClient(Token.new(), pool.address) as client,
-        pytest.raises(MachineError, match="token"),
+        pytest.raises(UserError, match="token"),
     ):
         client.terms()
 

@@ -155,7 +155,7 @@ class Feeding:
     """A work whose samples come from elsewhere."""
 
     def __init__(self) -> None:
-        self.is_starved = False
+        self.is_starved, self.is_fed = False, True
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """There is nobody to ask."""

@@ -11,12 +11,13 @@ from tempfile import TemporaryDirectory
 from threading import Event
 
 import pytest
-from tests.training.runs import bits, finish, losses, resumed, started
+from tests.training.runs import bits, finish, losses, recipe_of, resumed, started
 from tests.training.small import greedy, supervised
 
+from cotswold.data.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process import family
-from cotswold.run import RunDirectory, Stop
+from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import data_feed
 from cotswold.training.stores import warnings
 
@@ -96,6 +97,32 @@ def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
     assert bits(served)[0] == bits(alone)[0]
 
 
+@pytest.mark.parametrize("kind", ["greedy", "supervised"])
+def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
+    kind: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)  # each step is an event
+    recipe = (
+        recipe_of(kind, pictures).replace("epochs = 4", "epochs = 12").replace("epochs = 2.4", "epochs = 8")
+    )
+    alone = finish(started(recipe, tmp_path / "alone", stores))
+    before, steps = children(), list[int]()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step":
+            steps.append(int(str(event["step"])))
+        if len(steps) == 9:
+            for process in children() - before:
+                os.kill(process, signal.SIGKILL)
+
+    job = started(with_servers(recipe, 2), tmp_path / "served", stores)
+    with pytest.raises(MachineError, match=r"resume the run: cotswold train --run \S+ --resume$"):
+        job.train(watch, Stop())
+    assert 9 <= bits(job.run)[1]["position"]["total"] == steps[-1] < 40
+    served = finish(resumed(tmp_path / "served", stores))
+    assert bits(served)[0] == bits(alone)[0]
+
+
 def test_a_run_leaves_no_folder_of_its_data_servers_behind(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,10 +151,10 @@ def test_why_no_data_server_starts_is_said_and_where_more_is_written(
 def test_a_run_whose_pool_is_not_there_says_so(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = started(with_servers(supervised(pictures), "127.0.0.1:9"), tmp_path / "run", stores)
     monkeypatch.setenv("COTSWOLD_TOKEN", "0" * 64)
-    with pytest.raises(MachineError, match=r"the data servers at 127\.0\.0\.1:9"):
-        finish(job)
+    with pytest.raises(MachineError, match=r"cannot be reached.*the data servers at 127\.0\.0\.1:9$"):
+        started(with_servers(supervised(pictures), "127.0.0.1:9"), tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -147,3 +174,28 @@ def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, 
     data = job.recipe.data.model_copy(update={"cache": "1 B"})
     (found,) = warnings(job.recipe.model_copy(update={"data": data}), job.store)[-1:]
     assert "again and again" in found and 'data.cache = "1 B"' in found
+
+
+@pytest.mark.parametrize("strategy", ["batch", "downpour"])
+def test_what_a_run_warns_of_a_cache_is_true_of_its_order(
+    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    text = with_servers(supervised(pictures, layers='[[network.layers]]\ntype = "relu"'), 1).replace(
+        '"supervised"', f'"{strategy}"'
+    )
+    if strategy == "batch":
+        text = text.replace("batch_size = 8\nepochs = 4\n", "")
+    job = started(text, tmp_path / "run", stores)
+    samples = job.store.splits["train"] * stored_bytes(job.store)
+
+    def said(cache: int) -> list[str]:
+        data = job.recipe.data.model_copy(update={"cache": f"{cache} B"})
+        found = warnings(job.recipe.model_copy(update={"data": data}), job.store)
+        return [each for each in found if "data.cache" in each]
+
+    assert said(samples) == []
+    less = said(samples - 1)
+    if strategy == "batch":
+        assert less == [], "each sample is asked for once"
+    else:
+        assert len(less) == 1 and "dealt at random" in less[0]

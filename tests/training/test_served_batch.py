@@ -15,11 +15,11 @@ from tests.training.runs import finish, last, losses
 from tests.training.small import supervised
 from tests.training.test_data_servers import with_servers
 
-from cotswold.errors import MachineError
+from cotswold.errors import MachineError, MemoryLimitError
 from cotswold.host import Process
 from cotswold.host.process import family
 from cotswold.run import RunDirectory, Stop
-from cotswold.training import data_feed, open_job
+from cotswold.training import data_feed, open_job, served_patterns
 
 LAYERS = """
 [[network.layers]]
@@ -64,6 +64,31 @@ def test_patterns_from_data_servers_are_the_same(
         return
     assert all(torch.equal(other[name], value) for name, value in one.items())
     assert losses(served) == losses(alone)
+
+
+@pytest.mark.parametrize(("where", "copies"), [("one process", 1), ("workers", 2), ("gang", 2)])
+def test_the_copies_of_all_processes_of_a_host_are_to_fit_into_its_memory(
+    where: str,
+    copies: int,
+    pictures: Path,
+    stores: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe, path, needed = recipe_of(pictures, CLUSTERS[where]), tmp_path / "run.toml", list[int]()
+    path.write_text(recipe)
+    store = open_job(path, tmp_path / "alone", stores=stores).store
+    path.write_text(with_servers(recipe, 2))
+
+    def require(needed_bytes: int, what: str, remedy: str) -> None:
+        needed.append(needed_bytes)
+        raise MemoryLimitError(what)
+
+    monkeypatch.setattr(served_patterns, "require_memory", require)
+    with pytest.raises(MemoryLimitError, match="as data servers make them"):
+        open_job(path, tmp_path / "run", stores=stores)
+    assert needed == [copies * store.splits["train"] * 4 * store.shape.size]
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("where", ["one process", "workers"])

@@ -3,47 +3,65 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from tests.mesh.ranks import on_ranks
-from tests.training.runs import last, losses, recipe_of
-from tests.training.test_data_servers import with_servers
+from tests.training.runs import bits, last, losses, recipe_of
+from tests.training.test_data_servers import children, with_servers
 
-from cotswold.errors import UserError
+from cotswold.errors import MachineError, UserError
 from cotswold.host.token import VARIABLE, Token
 from cotswold.launch import Membership
 from cotswold.mesh import Mesh
-from cotswold.run import RunDirectory, Stop
+from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
 
-def _train(grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool) -> str:
-    """Train as one of the ranks; what it was refused with, if it was."""
+def _train(
+    grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool, dies_at: int | None
+) -> str:
+    """Train as one of the ranks, whose data servers die after a step; what it was told, if anything."""
     os.fsync = lambda fd: None  # matters to power cuts alone
     group = dist.new_group()
     assert group is not None
     size = dist.get_world_size()
     members = Membership(dist.get_rank(), size, ("here",) * size, group)
     team = Team(members, Mesh.of(grid), members.rank, 1 if apart else size)
-    if token is not None:
-        os.environ[VARIABLE] = token
-    try:
-        job = open_job(recipe, run, stores=Path(stores), resume=Resume.NEVER, team=team)
-        assert job.train(lambda event: None, Stop())
-    except UserError as error:
-        return str(error)
-    finally:
-        os.environ.pop(VARIABLE, None)
+    before = children()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == dies_at:
+            for process in children() - before:
+                os.kill(process, signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recorder, "EVENT_SECONDS", 0.0)  # each step is an event
+        if token is not None:
+            patched.setenv(VARIABLE, token)
+        try:
+            job = open_job(recipe, run, stores=Path(stores), resume=Resume.IF_STARTED, team=team)
+            assert job.train(watch, Stop())
+        except (UserError, MachineError) as error:
+            return str(error)
     return ""
 
 
-def trained(recipe: str, run: Path, stores: Path, token: str | None = None, apart: bool = False) -> list[str]:
+def trained(
+    recipe: str,
+    run: Path,
+    stores: Path,
+    token: str | None = None,
+    apart: bool = False,
+    dies_at: int | None = None,
+) -> list[str]:
     run.with_suffix(".toml").write_text(recipe)
-    words = ("1x2", str(run.with_suffix(".toml")), str(run), str(stores), token, apart)
+    words = ("1x2", str(run.with_suffix(".toml")), str(run), str(stores), token, apart, dies_at)
     return [str(each) for each in on_ranks(2, _train, *words)]
 
 
@@ -70,3 +88,18 @@ def test_ranks_without_a_secret_or_on_several_hosts_are_told_what_to_do(
         assert VARIABLE in complaint
     for complaint in trained(recipe, tmp_path / "two", stores, Token.new().text, apart=True):
         assert "HOST:PORT" in complaint
+
+
+def test_ranks_whose_data_servers_are_lost_save_the_same_step_and_go_on_from_there(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of("supervised", pictures).replace("epochs = 4", "epochs = 12")
+    token, run = Token.new().text, tmp_path / "served"
+    assert trained(recipe, tmp_path / "alone", stores) == ["", ""]
+    for complaint in trained(with_servers(recipe, 2), run, stores, token, dies_at=9):
+        assert "data servers" in complaint and "resume the run" in complaint
+    assert 9 <= bits(RunDirectory.open(run))[1]["position"]["total"] < 40
+    assert trained(with_servers(recipe, 2), run, stores, token) == ["", ""]
+    one, other = (last(RunDirectory.open(each).checkpoints) for each in (tmp_path / "alone", run))
+    assert one.state["position"] == other.state["position"]
+    assert all(torch.equal(one.read(name), other.read(name)) for name in one.names)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -21,8 +21,9 @@ from tests.training.runs import bits, finish, losses, started
 from tests.training.serving import ROOT, Command, serving
 from tests.training.small import supervised
 from tests.training.test_data_servers import with_servers
+from tests.training.test_served_batch import LAYERS
 
-from cotswold.errors import MachineError
+from cotswold.errors import MachineError, UserError
 from cotswold.host.process import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Job
@@ -93,6 +94,67 @@ def test_a_run_that_takes_from_a_pool_learns_the_same_bits_as_alone(
         said = command.stopped()
     assert said.startswith("cotswold: ended: 0 trainers, 2 servers, ")
     assert len(started_by_it) >= 2 and gone(started_by_it)
+
+
+def test_ranks_that_the_command_starts_take_from_a_pool(
+    recipe: Path, stores: Path, tmp_path: Path, alone: RunDirectory
+) -> None:
+    with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as command:
+        took = f"data.servers={command.address}"
+        words = ("--run", tmp_path / "ranks", "--stores", stores, "--grid", "1x2", "--set", took, "--quiet")
+        assert trained_by_command(recipe, *words) == (0, "")
+        assert "0 trainers, 1 server, " in command.stopped()
+    assert losses(RunDirectory.open(tmp_path / "ranks")) == pytest.approx(losses(alone), rel=1e-4)
+
+
+def trained_by_command(*words: object) -> tuple[int, str]:
+    """The exit code of `cotswold train`, and what it says of errors."""
+    said = subprocess.run(
+        [sys.executable, "-m", "cotswold.cli.main", "train", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return said.returncode, said.stderr
+
+
+STRATEGIES: Mapping[str, Sequence[object]] = {
+    "supervised": [],
+    "mesh": ["--grid", "1x2"],
+    "batch": ["--set", "training.iterations=3"],
+    "downpour": ["--workers", 2],
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_pool_that_a_run_cannot_take_from_is_told_before_there_is_a_run(
+    strategy: str,
+    recipe: Path,
+    pictures: Path,
+    stores: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    other, own = tmp_path / "other.toml", tmp_path / "own.toml"
+    other.write_text(supervised(pictures, data="validation = 0.4"))
+    text = supervised(pictures, layers=LAYERS).replace("threads = 1\n", "")
+    text = text if strategy == "mesh" else text.replace("supervised", strategy)
+    own.write_text(text.replace("batch_size = 8\nepochs = 4\n", "") if strategy == "batch" else text)
+    words = ("--run", tmp_path / "run", "--stores", stores, "--quiet", *STRATEGIES[strategy])
+    with serving(other, "--stores", stores, "--servers", 1, folder=tmp_path) as command:
+        for address, token, code, why in (
+            ("127.0.0.1:9", TOKEN, 1, "cannot be reached"),
+            (command.address, "u" * 64, 2, "refused the token of this process"),
+            (command.address, TOKEN, 2, r"the pool serves the store \w{12}, and this trainer learns"),
+        ):
+            monkeypatch.setenv("COTSWOLD_TOKEN", token)
+            found = cotswold("train", own, *words, "--set", f"data.servers={address}")
+            said = found.err + capfd.readouterr().err
+            assert found.status == code and re.search(why, said), said
+            assert not (tmp_path / "run").exists()
 
 
 def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(
@@ -218,8 +280,8 @@ def test_two_pools_serve_side_by_side_at_ports_of_their_own(
     ):
         served = finish(served_by(one, recipe, tmp_path / "served", stores))
         assert bits(served)[0] == bits(alone)[0]
-        with pytest.raises(MachineError, match=r"the pool serves the store \w{12}, and this trainer learns"):
-            finish(served_by(two, recipe, tmp_path / "wrong", stores))
+        with pytest.raises(UserError, match=r"the pool serves the store \w{12}, and this trainer learns"):
+            served_by(two, recipe, tmp_path / "wrong", stores)
         finish(served_by(two, other, tmp_path / "other", stores))
         with serving(recipe, "--stores", stores, "--listen", one.address, folder=tmp_path) as third:
             assert third.ended() == 1

@@ -18,8 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from cotswold.cluster.client import address_of
+from cotswold.cluster.data_listening import DataListening
 from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
+from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.messages import Finish
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_host
@@ -42,11 +43,13 @@ _LEAVE_SECONDS = 5.0
 """For so long it is waited until servers have left."""
 
 
-class _Conversation(Listening):
+class _Conversation(DataListening):
     """Whatever the lender hears."""
 
-    def __init__(self, post: Post, staff: Staff, where: str, on_event: OnEvent) -> None:
-        super().__init__(post, staff, on_event)
+    def __init__(
+        self, post: Post, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
+    ) -> None:
+        super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
         self.offers: dict[str, Supplier] = {}
         self.is_over = False
@@ -74,10 +77,9 @@ class _Conversation(Listening):
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
         match message:
             case m.Offer() if message.name == sender and self.staff.is_watched(sender):
-                if sender not in self.offers:
-                    self.staff.joined(sender)
-                    self._on_event("data_server", {"name": sender})
-                self.offers[sender] = Supplier(message, time.monotonic())
+                now = time.monotonic()
+                self._serves(sender, now)
+                self.offers[sender] = Supplier(message, now)
             case m.Depart() if sender in self.offers:
                 self.is_over = True
             case _:
@@ -102,7 +104,7 @@ class _Conversation(Listening):
             )
         if self.is_over or self._lost is not None:
             return
-        self._give_up_lost(now)
+        self._look_after_servers(now)
         self.staff.tick(now)
         if self.staff.is_hopeless:
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
@@ -205,7 +207,7 @@ def open_lending(
             kind=f"{KIND}-{name.removeprefix('lender-')}",
         )
         opened.callback(staff.close)
-        conversation = _Conversation(post, staff, where, on_event)
+        conversation = _Conversation(post, staff, where, settings, on_event)
         staff.hire(settings.servers)
         opened.pop_all()
         return Lending(conversation, resources)

@@ -6,7 +6,6 @@ Knows: the head's state machine, processes, the endpoint. Does not know: what is
 from __future__ import annotations
 
 import secrets
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
+from cotswold.cluster.data_listening import DataListening
+from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
@@ -35,7 +35,6 @@ PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
 """What whoever starts data servers imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
-_PAUSE_SECONDS = 1.0
 _HEARD = (m.Offer, m.Attend, m.Draw, m.Depart)
 
 
@@ -134,7 +133,7 @@ class PoolStatus:
     """Of all epochs of each stream."""
 
 
-class _Conversation(Listening):
+class _Conversation(DataListening):
     """Whatever the head hears."""
 
     tick_seconds = _TICK_SECONDS
@@ -142,18 +141,12 @@ class _Conversation(Listening):
     def __init__(
         self, post: Post, staff: Staff, machine: Pool, start_seconds: float, on_event: OnEvent
     ) -> None:
-        super().__init__(post, staff, on_event)
+        super().__init__(post, staff, start_seconds, machine.silent_seconds, on_event)
         self.machine = machine
         self.lock = threading.RLock()
         """Held while anything changes, so that others may look on."""
-        self._start_seconds = start_seconds
-        self._spoken: set[str] = set()
-        """Servers that have said what they serve."""
-        self._begun: dict[str, float] = {}
-        """Since when servers that have said nothing yet are there."""
         self._why = ""
         """Why it cannot go on."""
-        self._last = time.monotonic()
 
     @property
     def ends(self) -> Mapping[str, str]:
@@ -172,13 +165,10 @@ class _Conversation(Listening):
 
     def _let_pool_hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, _HEARD):
-            before = set(self.machine.servers)
-            self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if sender in self.machine.servers:
-                self._spoken.add(sender)
-            if sender not in before and sender in self.machine.servers and self.staff.is_watched(sender):
-                self.staff.joined(sender)
-                self._on_event("data_server", {"name": sender})
+            now = time.monotonic()
+            self.deliver(self.machine.receive(sender, message, now))
+            if sender in self.machine.servers and self.staff.is_watched(sender):
+                self._serves(sender, now)
 
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         return self.machine.gone(name, now)
@@ -196,15 +186,7 @@ class _Conversation(Listening):
             self._look_after_all(now)
 
     def _look_after_all(self, now: float) -> None:
-        stood, self._last = now - self._last, now
-        if stood > _PAUSE_SECONDS:
-            self.machine.forgive(stood)
-            self._begun = {name: since + stood for name, since in self._begun.items()}
-        self._give_up_lost(now)
-        self._end_hanging(now)
-        for name in set(self.machine.servers):
-            if now - self.machine.servers[name].heard > self.machine.silent_seconds:
-                self._end_silent(name)
+        self.machine.forgive(self._look_after_servers(now))
         self.deliver(self.machine.tick(now))
         self.staff.tick(now)
         if self.staff.is_hopeless and self._hired and not self.machine.servers:
@@ -218,19 +200,6 @@ class _Conversation(Listening):
         """Start so many servers."""
         self.staff.hire(count)
         self._hired = count
-
-    def _end_hanging(self, now: float) -> None:
-        """A server that does not come as far as to say anything is killed, and another takes its place."""
-        silent = [name for name in self.staff.workers if name not in self._spoken]
-        self._begun = {name: self._begun.get(name, now) for name in silent}
-        for name, since in self._begun.items():
-            if now - since > self._start_seconds:
-                self.staff.signal(name, signal.SIGKILL)
-
-    def _end_silent(self, name: str) -> None:
-        """A server that is stopped, or hangs, is killed, and another takes its place."""
-        if self.staff.is_watched(name):
-            self.staff.signal(name, signal.SIGKILL)
 
 
 class DataPool:

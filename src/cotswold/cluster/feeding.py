@@ -31,8 +31,9 @@ from cotswold.data.buffer import Epoch
 from cotswold.data.making import Batch, Wanted
 from cotswold.data.order import Order, Rows
 from cotswold.data.serving import Terms, View
-from cotswold.errors import CotswoldError, MachineError, UserError
+from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token
+from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
@@ -48,6 +49,7 @@ LENT_BYTES = 128 << 20
 make nothing more for one that keeps all that they lend."""
 _LEAVE_SECONDS = 2.0
 """For so long it is waited until the head knows what a loop has had."""
+_TOKEN = f"give the one that the pool was started with ({VARIABLE})"
 _HEARD = (m.Roster, m.Dealt, m.Supplied, m.Unsupplied, m.Pending, m.Dismiss)
 
 
@@ -409,7 +411,7 @@ class DataClient:
                         os.read(self._woken, 4096)
                 case Lost(peer, why):
                     if peer == m.POOL and "token" in why:
-                        why = "it refused the token of this process; give the one that the pool has"
+                        self._fail(UserError(f"{self._where} refused the token of this process; {_TOKEN}"))
                     sends += self._machine.lost(peer, why, now)
                 case _:
                     pass
@@ -427,8 +429,11 @@ class DataClient:
                 self._endpoint.connect(name, address)
             self._connected = addresses
         self._deliver(sends)
-        if trouble:
-            self._fail(MachineError(f"{trouble}; see to {self._where}, and resume the run"))
+        if trouble and self._machine.is_stranger:
+            self._fail(UserError(f"{trouble}; give the recipe, or the store, of {self._where}"))
+        elif trouble:
+            again = f", and {RESUME}" if self._machine.pool else ""
+            self._fail(MachineError(f"{trouble}; see to {self._where}{again}"))
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:

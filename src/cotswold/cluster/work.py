@@ -121,7 +121,12 @@ class VaryingWork(Protocol):
 
 @runtime_checkable
 class FedWork(Protocol):
-    """A work whose samples come from elsewhere, and may be asked for ahead."""
+    """A work whose samples may come from elsewhere, and are then asked for ahead."""
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether they do."""
+        ...
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """These are the batches of samples that are computed next, in this order, as far as that is known;

@@ -26,6 +26,9 @@ from cotswold.files.opening import open_file
 
 VARIABLE = "COTSWOLD_TOKEN"
 """The environment variable in which a token is handed on."""
+POOL_VARIABLE = "COTSWOLD_POOL_TOKEN"
+"""That in which whoever starts ranks with a secret of their own hands on the token of a pool of data servers;
+empty for none."""
 _BYTES = 32
 _FORM = re.compile(r"[!-~]{32,1024}")
 _OTHERS = 0o077
@@ -58,6 +61,19 @@ def token_of(environ: Mapping[str, str]) -> Token | None:
     """The token that this process was started with; None if with none."""
     text = environ.get(VARIABLE, "").strip()
     return Token(text) if text else None
+
+
+def pool_token_of(environ: Mapping[str, str]) -> Token | None:
+    """The token of a pool of data servers, where it is another one than this process was started with, else
+    that; None if there is none."""
+    text = environ.get(POOL_VARIABLE, environ.get(VARIABLE, "")).strip()
+    return Token(text) if text else None
+
+
+def handed_to_ranks(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for ranks that know each other by a new token; that of a pool is handed on."""
+    pool = environ.get(POOL_VARIABLE, environ.get(VARIABLE, ""))
+    return {**environ, VARIABLE: Token.new().text, POOL_VARIABLE: pool}
 
 
 def token_in(path: Path) -> Token:

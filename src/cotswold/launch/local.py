@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.host import token
 from cotswold.host.child import Child
+from cotswold.host.token import handed_to_ranks
 from cotswold.launch import own_log
 from cotswold.launch.logs import Logs
 from cotswold.launch.rank_group import RankGroup, say
@@ -72,7 +72,7 @@ def _started(
 ) -> list[Child]:
     """Start all ranks; rank 0 inherits the socket on which it will listen, so nobody can take the port."""
     processes: list[Child] = []
-    environ = {**environ, token.VARIABLE: token.Token.new().text}
+    environ = handed_to_ranks(environ)
     with socket.create_server((LOOPBACK, 0), backlog=4 * ranks) as listener:
         master = f"{LOOPBACK}:{listener.getsockname()[1]}"
         try:

@@ -53,6 +53,8 @@ class Trainer:
         """Of the servers that are there, by name."""
         self.error = ""
         """Why it cannot go on, in a sentence without its end."""
+        self.is_stranger = False
+        """Whether it wants another store than is served."""
         self.handed, self.waited = 0, 0.0
         """Samples that its loop has got, and the seconds for which it waited; for whoever watches."""
         self._attend = Attend(name, address, store, 0)
@@ -97,7 +99,8 @@ class Trainer:
     def lost(self, peer: str, why: str, now: float) -> list[Send]:
         """The connection to a peer has ended."""
         if peer == POOL:
-            self.error = self.error or f"the head of the pool of data servers is lost: {why}"
+            what = "is lost" if self._pool else "cannot be reached"
+            self.error = self.error or f"the head of the pool of data servers {what}: {why}"
             return []
         if self.addresses.pop(peer, None) is None:
             return []
@@ -163,7 +166,7 @@ class Trainer:
 
     def _heard(self, roster: Roster, now: float) -> list[Send]:
         if roster.why:
-            self.error = roster.why
+            self.error, self.is_stranger = roster.why, True
             return []
         if self._pool not in ("", roster.pool):
             self.error = "another pool of data servers serves there now; what this one was handed is its own"

@@ -14,7 +14,7 @@ from cotswold.data.serving import said
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
 from cotswold.training import batch, downpour
-from cotswold.training.data_feed import feed_of
+from cotswold.training.data_feed import feed_of, is_served
 from cotswold.training.greedy import Greedy
 from cotswold.training.holder import HeldInMemory, ParameterHolder
 from cotswold.training.joint import Joint
@@ -26,6 +26,7 @@ from cotswold.training.pictures import TrainingPictures, ValidationPictures
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.synchronous import Synchronous
 from cotswold.training.stacks import StackStrategy
+from cotswold.training.strategy import Batches, Strategy
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Entry, Setting
@@ -65,7 +66,7 @@ def _of_stacks(
     batches = batches_of(setting, box)
     validation = ValidationPictures(setting.store, setting.recipe, box=box)
     strategy = kind(holder, setting.recipe, setting.epochs, batches.epoch_steps, validation.maps)
-    return Synchronous(strategy, batches, setting.recorder, setting.team)
+    return _driven(strategy, batches, setting)
 
 
 def _supervised(setting: Setting) -> Synchronous:
@@ -78,7 +79,7 @@ def _supervised(setting: Setting) -> Synchronous:
         batches.epoch_steps,
         ValidationPictures(setting.store, setting.recipe).batches,
     )
-    return Synchronous(strategy, batches, setting.recorder, setting.team)
+    return _driven(strategy, batches, setting)
 
 
 def _supervised_on_mesh(setting: Setting) -> Synchronous:
@@ -96,7 +97,11 @@ def _supervised_on_mesh(setting: Setting) -> Synchronous:
         ValidationPictures(setting.store, setting.recipe, box=box).batches,
         spread=lambda inputs: local_map(inputs, mesh, windows),
     )
-    return Synchronous(strategy, batches, setting.recorder, setting.team)
+    return _driven(strategy, batches, setting)
+
+
+def _driven(strategy: Strategy, batches: Batches, setting: Setting) -> Synchronous:
+    return Synchronous(strategy, batches, setting.recorder, setting.team, is_served=is_served(setting.recipe))
 
 
 def layers_of(setting: Setting) -> LayerNetwork:

@@ -13,18 +13,17 @@ from pathlib import Path
 
 from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
-from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of, client_at
+from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Box
 from cotswold.host import Call, ForkServer, Process, Token, raise_on_all, token_of
-from cotswold.host.token import VARIABLE
+from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.recipe.schema.cluster import port_range
-from cotswold.recipe.schema.data import server_place
 from cotswold.recipe.schema.fields import byte_count
 from cotswold.training.served_patterns import WINDOW, PoolPlace, no_token
 from cotswold.training.table import Setting
@@ -63,7 +62,7 @@ def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFee
             return None
         client = things.enter_context(place.connect(store.identity))
     elif isinstance(data.servers, str):
-        client = things.enter_context(_joined(data.servers, store, _asking(setting.recipe)))
+        client = things.enter_context(_standing(setting.recipe, data.servers).connect(store.identity))
     else:
         client = _started(setting, data.servers, byte_count(data.cache), varying)
     shape = store.shape
@@ -80,25 +79,37 @@ def _for_ranks(setting: Setting) -> PoolPlace:
     assert isinstance(data, SourcedData), "others have no servers"
     place: PoolPlace | None = None
     with raise_on_all(team.ranks, MachineError):
-        token = token_of(os.environ)
-        if token is None:
-            raise UserError(
-                f"ranks take from data servers by a secret that all of them have; set {VARIABLE} to 32 or "
-                "more letters and digits by chance"
-            )
-        if not isinstance(data.servers, str) and team.local_size < team.ranks.size:
-            raise UserError(
-                "the ranks are on several hosts, and data servers that a run starts are on one; start a pool "
-                'and write data.servers = "HOST:PORT"'
-            )
-        if team.is_main:
-            place = pool_of(setting, token, None)
+        if isinstance(data.servers, str):
+            place = _standing(setting.recipe, data.servers)
+        else:
+            token = token_of(os.environ)
+            if token is None:
+                raise UserError(
+                    f"ranks take from data servers by a secret that all of them have; set {VARIABLE} to 32 "
+                    "or more letters and digits by chance"
+                )
+            if team.local_size < team.ranks.size:
+                raise UserError(
+                    "the ranks are on several hosts, and data servers that a run starts are on one; start a "
+                    'pool and write data.servers = "HOST:PORT"'
+                )
+            if team.is_main:
+                place = pool_of(setting, token, None)
     return PoolPlace.parsed(team.ranks.gather(str(place))[0])
 
 
 def is_served(recipe: Recipe) -> bool:
     """Whether data servers make the training samples."""
     return isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
+
+
+def check_pool(recipe: Recipe, store: Store) -> None:
+    """Raise UserError where a pool that somebody has started has another token, or serves another store than
+    the recipe's, MachineError where nobody serves there."""
+    data = recipe.data
+    if isinstance(data, SourcedData) and isinstance(data.servers, str):
+        with _standing(recipe, data.servers).connect(store.identity) as client:
+            client.terms()
 
 
 def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:
@@ -114,9 +125,7 @@ def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | Non
         return None
     assert isinstance(data, SourcedData), "others have no servers"
     if isinstance(data.servers, str):
-        if token_of(os.environ) is None:
-            raise no_token(data.servers)
-        return PoolPlace(data.servers, True)
+        return _standing(recipe, data.servers)
     cluster, logs = recipe.cluster, _logs_of(setting)
     settings = PoolSettings(
         servers=data.servers,
@@ -163,13 +172,11 @@ def _asking(recipe: Recipe) -> float:
     return 3.0 * recipe.cluster.silence
 
 
-def _joined(address: str, store: Store, lonely_seconds: float) -> DataClient:
-    """A connection to a pool that somebody has started."""
-    host, port = server_place(address)
-    token = token_of(os.environ)
-    if token is None:
+def _standing(recipe: Recipe, address: str) -> PoolPlace:
+    """A pool that somebody has started; raises UserError where there is no token for it."""
+    if pool_token_of(os.environ) is None:
         raise no_token(address)
-    return client_at(host, port, token, asking_of(WINDOW, lonely_seconds), store=store.identity)
+    return PoolPlace(address, True, lonely_seconds=_asking(recipe))
 
 
 def _started(setting: Setting, servers: int, cache_bytes: int, varying: str) -> DataClient:

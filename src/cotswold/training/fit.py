@@ -14,8 +14,10 @@ from cotswold.geometry import Grid
 from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
 from cotswold.training.budget import largest_batch, rank_bytes, training_bytes
+from cotswold.training.data_feed import is_served
 from cotswold.training.offload.holder import check_disk
 from cotswold.training.restore import needed_bytes
+from cotswold.training.served_patterns import check_held
 from cotswold.training.team import SOLO, Team
 
 
@@ -68,4 +70,7 @@ def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) 
     """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
     directory would have no room."""
     check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
+    if recipe.training.strategy == "batch" and is_served(recipe) and recipe.cluster.address is None:
+        ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+        check_held(store, ranks * recipe.cluster.workers)
     check_disk(recipe, directory)

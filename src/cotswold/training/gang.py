@@ -102,7 +102,8 @@ class Rank:
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Hear what is added up next, as `FedWork.expect`."""
-        self.whole.expect([part for each in batches for part in parts_of(each, self._in_flight)])
+        if self.whole.is_fed:
+            self.whole.expect([part for each in batches for part in parts_of(each, self._in_flight)])
 
     def gradients(self) -> list[Tensor]:
         """What this rank has of the gradient, part by part."""
@@ -132,6 +133,11 @@ class GangWork:
         self._answered = 0
         """Other ranks that have said what came of what they were told last, in their order."""
         self._is_awaiting = False
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the patterns."""
+        return self._rank.whole.is_fed
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`, of the leader alone."""

@@ -94,6 +94,11 @@ class GangReplica:
         """Of one sample, as one process counts them."""
         return self._rank.whole.flops
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the samples."""
+        return self._rank.whole.is_fed
+
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; the other ranks hear of it with the step."""
         self.coming = batches[1:]

@@ -195,11 +195,10 @@ def learn(
     board.await_go(number)
     begun = time.perf_counter()
     for step in range(count):
-        places = range(step * processes + number, count * processes, processes)[:_AHEAD]
-        batches = [plan.numbers(place, learner.samples) for place in places]
-        if isinstance(learner, FedWork):
-            learner.expect(batches)
-        loss = learner.loss(batches[0])
+        places = range(step * processes + number, count * processes, processes)
+        if isinstance(learner, FedWork) and learner.is_fed:
+            learner.expect([plan.numbers(place, learner.samples) for place in places[:_AHEAD]])
+        loss = learner.loss(plan.numbers(places[0], learner.samples))
         rate = rate_at(step, count, plan.rate, plan.schedule, plan.warmup)
         take_step(loss, weights, rate)
         board.write(number, (step + 1) * plan.batch, time.perf_counter() - begun, float(loss.detach()))
@@ -294,6 +293,11 @@ class RecipeLearner:
     def samples(self) -> int:
         """How many samples there are to learn from."""
         return len(self._samples)
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the samples."""
+        return isinstance(self._samples, Fed)
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; nothing is asked for where samples are at hand."""

@@ -169,6 +169,11 @@ class HostWork:
         for each in (queue.fileno(), *(process.fileno() for process in processes)):
             self._selector.register(each, selectors.EVENT_READ)
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the samples."""
+        return self._served is not None
+
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; nothing is asked for where each process has samples at hand."""
         if self._served is not None:

@@ -104,6 +104,11 @@ class LearningWork:
         """Learn from these samples from now on, which somebody else asks for."""
         self._samples, self._fed = samples, None
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the samples."""
+        return self._fed is not None
+
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; nothing is asked for where samples are at hand."""
         if self._fed is not None:

@@ -23,6 +23,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
+from cotswold.training.data_feed import check_pool
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job, StoreJob
 from cotswold.training.prolonging import asked_for
@@ -197,6 +198,7 @@ def _resumed(
     store = store_of(run, kept, stores, progress)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
+    check_pool(wanted, store)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
 
 
@@ -221,6 +223,7 @@ def _begun(
     # before there is a directory that holds a run
     check_start(wanted)
     check_fit(wanted, store, path, team)
+    check_pool(wanted, store)
     run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
     return StoreJob(run, wanted, resumed=False, team=team, store=store)
 

@@ -27,7 +27,7 @@ from cotswold.data.order import Rows
 from cotswold.data.serving import View, said
 from cotswold.errors import UserError
 from cotswold.host import Token, require_memory, token_of
-from cotswold.host.token import VARIABLE
+from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.ops import images_last
 from cotswold.recipe.schema.data import server_place
 from cotswold.training.patterns import Patterns, StorePatterns
@@ -69,7 +69,7 @@ class PoolPlace:
     def connect(self, store: str, token: Token | None = None) -> DataClient:
         """A connection, by this token or that in the environment, for the store of this identity. Raises
         UserError where there is no token, or the address leads nowhere."""
-        token = token or token_of(os.environ)
+        token = token or (pool_token_of if self.is_port else token_of)(os.environ)
         if token is None:
             raise no_token(self.address)
         asking = asking_of(WINDOW, self.lonely_seconds)
@@ -197,13 +197,9 @@ class HeldPatterns:
 
     def __init__(self, store: Store, served: ServedPatterns) -> None:
         """Raises MemoryLimitError where they do not fit into memory."""
+        check_held(store)
         shape, count = store.shape, len(served)
         size = window_bytes((shape.channels, shape.height, shape.width))
-        require_memory(
-            count * size,
-            f"keeping the {count:,} training samples of {store.path}, as data servers make them, in memory",
-            "give more machines, or set data.servers to 0: workers of a host then share a file of them",
-        )
         self._served, self._labels = served, torch.from_numpy(store.labels("train"))
         self._rows = np.empty((count, shape.channels, shape.height, shape.width), np.float32)
         self._has = np.zeros(count, bool)
@@ -238,6 +234,18 @@ class HeldPatterns:
         chosen = np.asarray(numbers, np.int64)
         missing = np.unique(chosen[~self._has[chosen]])
         return [missing[start : start + self._together] for start in range(0, len(missing), self._together)]
+
+
+def check_held(store: Store, copies: int = 1) -> None:
+    """Raise MemoryLimitError where the training samples, kept by so many processes of this machine, do not
+    fit into its memory: portions are dealt as processes are free, and each may come to hold all."""
+    shape, count = store.shape, store.splits["train"]
+    by = f", {copies} times" if copies > 1 else ""
+    require_memory(
+        copies * count * window_bytes((shape.channels, shape.height, shape.width)),
+        f"keeping the {count:,} training samples of {store.path}, as data servers make them, in memory{by}",
+        "give more machines, or set data.servers to 0: workers of a host then share a file of them",
+    )
 
 
 Fed = ServedPatterns | HeldPatterns

@@ -24,16 +24,19 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
+from cotswold.data.reader import stored_bytes
 from cotswold.data.serving import needed_cache_bytes
 from cotswold.data.splits import rule
 from cotswold.errors import RecipeError, SourceError, StoreError, UnlabelledError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (
     Data,
+    DownpourTraining,
     FrameData,
     LossObjective,
     PictureData,
     SourcedData,
+    SteppedTraining,
     VectorData,
     pair,
 )
@@ -264,13 +267,19 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     data = recipe.data
     if not isinstance(data, SourcedData) or not data.servers or isinstance(data.servers, str):
         return []
-    needed, cache = needed_cache_bytes(store), byte_count(data.cache)
-    if cache >= needed:
+    if isinstance(recipe.training, SteppedTraining):
+        needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer has samples of"
+    elif isinstance(recipe.training, DownpourTraining):
+        needed = store.splits["train"] * stored_bytes(store)
+        what = "a part of the samples, which are dealt at random"
+    else:  # each sample is asked for once, and kept
+        return []
+    if byte_count(data.cache) >= needed:
         return []
     enough = f"{-(-needed // 10**6)} MB"
     return [
-        f'data.cache = "{data.cache}" holds fewer shards than the shuffle buffer has samples of: servers '
-        f'read them again and again; "{enough}" reads few of them twice in an epoch'
+        f'data.cache = "{data.cache}" holds {what}: servers read shards again and again; "{enough}" reads '
+        "few of them twice in an epoch"
     ]
 
 

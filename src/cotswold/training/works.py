@@ -80,6 +80,11 @@ class ModuleWork:
         """Whether a pattern is another one in each epoch."""
         return self._samples.varies
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether data servers make the patterns."""
+        return isinstance(self._samples, Fed)
+
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; nothing is asked for where patterns are at hand."""
         if isinstance(self._samples, Fed):

@@ -272,7 +272,7 @@ class ReplicaRole:
 
     def _step(self, task: StepTask) -> PortionSum:
         samples = samples_of(self._work, self._seed, *task.samples)
-        if isinstance(self._work, FedWork):
+        if isinstance(self._work, FedWork) and self._work.is_fed:
             with self._lock:
                 coming = self._machine.coming(_AHEAD)
             self._work.expect([samples, *(samples_of(self._work, self._seed, *each) for each in coming)])

@@ -14,10 +14,12 @@ import torch
 
 from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
 from cotswold.checkpoint import state_dict as states
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, MachineError
+from cotswold.host import raise_on_all
 from cotswold.run import Recorder
 from cotswold.training.phases import Phase
 from cotswold.training.runners.checking import check_state, check_verbs, measured, placed
+from cotswold.training.runners.fetching import Fetching
 from cotswold.training.strategy import Batch, Batches, Strategy
 from cotswold.training.team import SOLO, Team
 
@@ -48,10 +50,13 @@ class Synchronous:
     recorder: Recorder
     team: Team = SOLO
     position: Position = field(default_factory=Position)
+    is_served: bool = False
+    """Whether data servers make the batches, so that they may come no more."""
 
     def __post_init__(self) -> None:
         """Raises UserError where the strategy lacks a verb."""
         check_verbs(self.strategy)
+        self._fetching: Fetching | None = None
 
     @property
     def number(self) -> int:
@@ -84,12 +89,15 @@ class Synchronous:
 
     def run(self) -> bool:
         """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
-        cases. Raises UserError where the strategy answers what it must not."""
+        cases. Raises UserError where the strategy answers what it must not, MachineError where data servers
+        make no more batches, once it has saved."""
         with placed(self.strategy):
             return self._run()
 
     def _run(self) -> bool:
-        batches, position, phases = iter(self.batches), self.position, self.strategy.phases
+        position, phases = self.position, self.strategy.phases
+        self._fetching = Fetching(self.batches) if self.is_served else None
+        batches = self._fetching or iter(self.batches)
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
             check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
@@ -119,8 +127,9 @@ class Synchronous:
                 recorder.stop.signal or 0,
                 int(recorder.save_due),
                 int(recorder.limit_within(step_seconds)),
+                int(self._is_without()),
             ]
-            finished, signal, save, limited = self.team.agree(wishes)
+            finished, signal, save, limited, without = self.team.agree(wishes)
             if finished:
                 break
             if limited:
@@ -129,6 +138,8 @@ class Synchronous:
             if signal:
                 recorder.stop.signal = signal
                 return False
+            if without:
+                self._give_up()
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
@@ -154,6 +165,18 @@ class Synchronous:
             flops=account.flops - flops_before,
         )
         return True
+
+    def _is_without(self) -> bool:
+        """Whether the next batch does not come. Before a phase has begun there is nothing new to save."""
+        return self._fetching is not None and self.position.step > 0 and not self._fetching.fetch()
+
+    def _give_up(self) -> None:
+        """Save, and raise on all ranks why batches come no more."""
+        assert self._fetching is not None, "it has waited for one"
+        self._save()
+        with raise_on_all(self.team.ranks, MachineError):
+            if self._fetching.error is not None:
+                raise self._fetching.error
 
     def _tell_means(self, phase: Phase, stack: object) -> None:
         means = self.recorder.means(self.batches.waited_seconds)
@@ -196,7 +219,7 @@ class Synchronous:
         kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain(kept),
-            "pictures": self.batches.state_dict(),
+            "pictures": self.batches.state_dict() if self._fetching is None else self._fetching.place,
             "position": vars(self.position).copy(),
         }
         return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
