@@ -6,6 +6,8 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from mmap import PAGESIZE
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from cotswold.data.augment import Augmentation
 from cotswold.data.buffer import Epoch
 from cotswold.data.order import Buffered, Split
 from cotswold.data.serving import ServedStore, Terms, View, needed_cache_bytes, said
-from cotswold.data.shard_cache import ShardCache
+from cotswold.data.shard_cache import ShardCache, Shards
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -112,15 +114,15 @@ def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
     plain_store: Callable[..., Store], small_shards: None
 ) -> None:
     store = plain_store(96)
-    rows, bound = np.arange(96), 3 * 16 * 24
+    rows, bound = np.arange(96), 3 * PAGESIZE
     small, large = ServedStore(store, bound), ServedStore(store, 1 << 20)
     for _ in range(3):
         for work in (small, large):
             samples, _ = work.batch(str(View("train")), 0, rows)
             assert torch.equal(samples, torch.from_numpy(store.read("train", 0, 96)))
-    assert large.cache.misses == 6 and large.cache.hits == 12
+    assert (large.cache.misses, large.cache.hits) == (96, 192)
     assert small.cache.bytes_most == bound
-    assert (small.cache.misses, small.cache.hits) == (18, 0), "each was let go before it was wanted again"
+    assert (small.cache.misses, small.cache.hits) == (288, 0), "each was let go before it was wanted again"
 
 
 def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many(
@@ -129,7 +131,7 @@ def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many
     monkeypatch.setattr("cotswold.data.order._LEAST_BYTES", 24 * 40)
     store = plain_store(480)
     needed = needed_cache_bytes(store)
-    assert 40 * 24 <= needed < 480 * 24
+    assert 40 // 16 * PAGESIZE <= needed < 480 // 16 * PAGESIZE
     shards = -(-480 // store.shard("train"))
     reads = []
     for cache in (needed, needed // 2):
@@ -141,62 +143,98 @@ def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many
     assert reads[0] < 1.5 * shards < reads[1]
 
 
-def array(number: int) -> np.ndarray:
-    return np.full(100, number, np.uint8)
+SHARDS = Shards("train", None, 11 * 10 - 3, 10, (2, 3), "<u2")
+"""Eleven of a page each, the last one short."""
 
 
-def test_a_cache_stays_within_its_bound_whoever_asks() -> None:
-    cache = ShardCache(350)
+def read_shard(start: int, stop: int) -> np.ndarray:
+    """Samples whose numbers are those of their rows."""
+    return np.arange(start, stop, dtype=np.uint16)[:, None, None] + np.zeros((2, 3), np.uint16)
+
+
+def assert_are(found: np.ndarray, rows: np.ndarray) -> None:
+    assert found.dtype == np.uint16 and found.shape == (len(rows), 2, 3)
+    assert np.array_equal(found, rows[:, None, None] + np.zeros((2, 3), np.uint16))
+
+
+@pytest.mark.parametrize("slots", [0, 1, 3, 100])
+def test_rows_come_in_their_order_from_a_cache_of_any_size_whoever_asks(slots: int) -> None:
+    cache = ShardCache(slots * PAGESIZE)
+    windows = [SHARDS, replace(SHARDS, box=Box((0, 0), (2, 3))), replace(SHARDS, split="test", samples=31)]
     seen: list[int] = []
 
-    def ask(number: int) -> None:
-        key = number // 4 * 7 % 11
-        assert cache.get(key, 100, lambda: array(key))[0] == key
+    def ask(seed: int) -> None:
+        shards = windows[seed % 3]
+        rows = np.random.default_rng(seed).integers(0, shards.samples, 1 + seed % 20)
+        assert_are(cache.rows(shards, rows, read_shard), rows)
         seen.append(cache.bytes)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(ask, range(2000)))
-    assert cache.bytes_most <= 350 and max(seen) <= 350
-    assert cache.hits + cache.misses >= 2000 and cache.hits > 0
+        list(threads.map(ask, range(600)))
+    assert cache.hits + cache.misses == sum(1 + seed % 20 for seed in range(600))
+    assert max(seen) <= cache.bytes_most <= cache.bound_bytes
+    assert cache.bytes_most == min(slots, 26) * PAGESIZE and (cache.hits > 0) == (slots > 0)
 
 
-def test_an_array_that_many_want_is_loaded_once() -> None:
-    cache, loads, gate = ShardCache(1000), [], threading.Event()
+def test_a_shard_that_many_want_is_read_once() -> None:
+    cache, reads, gate = ShardCache(1 << 20), [], threading.Event()
 
-    def load() -> np.ndarray:
-        loads.append(1)
+    def read(start: int, stop: int) -> np.ndarray:
+        reads.append(start)
         gate.wait(10)
-        return array(5)
+        return read_shard(start, stop)
 
     with ThreadPoolExecutor(4) as threads:
-        found = [threads.submit(cache.get, "key", 100, load) for _ in range(4)]
+        found = [threads.submit(cache.rows, SHARDS, np.array([25, 21]), read) for _ in range(4)]
         gate.set()
-        assert all(each.result(10)[0] == 5 for each in found)
-    assert len(loads) == 1
+        for each in found:
+            assert_are(each.result(10), np.array([25, 21]))
+    assert reads == [20]
 
 
-def test_a_load_that_fails_leaves_no_trace_and_the_next_one_tries_again() -> None:
-    cache = ShardCache(1000)
+def test_a_read_that_fails_leaves_no_trace_and_the_next_one_tries_again() -> None:
+    cache = ShardCache(2 * PAGESIZE)
 
-    def fail() -> np.ndarray:
+    def fail(start: int, stop: int) -> np.ndarray:
         raise UserError("damaged")
 
     for _ in range(20):
         with pytest.raises(UserError, match="damaged"):
-            cache.get("key", 600, fail)
+            cache.rows(SHARDS, np.array([3]), fail)
     assert cache.bytes == 0
-    assert cache.get("key", 100, lambda: array(3))[0] == 3
+    assert_are(cache.rows(SHARDS, np.array([3]), read_shard), np.array([3]))
 
 
 def test_what_was_used_longest_ago_goes_first_and_the_too_large_is_not_kept() -> None:
-    cache = ShardCache(250)
-    for key in (1, 2, 1, 3):
-        cache.get(key, 100, lambda key=key: array(key))  # type: ignore[misc]  # mypy and defaults
+    cache = ShardCache(2 * PAGESIZE)
+    for row in (10, 20, 10, 30):
+        cache.rows(SHARDS, np.array([row]), read_shard)
     before = cache.misses
-    cache.get(1, 100, lambda: array(1))
+    cache.rows(SHARDS, np.array([10]), read_shard)
     assert cache.misses == before
-    cache.get(2, 100, lambda: array(2))
+    cache.rows(SHARDS, np.array([20]), read_shard)
     assert cache.misses == before + 1
-    kept = cache.bytes
-    assert cache.get(9, 300, lambda: array(9))[0] == 9
-    assert cache.bytes == kept <= 250
+    large = replace(SHARDS, size=2000, samples=4000)
+    assert_are(cache.rows(large, np.array([5]), read_shard), np.array([5]))
+    assert cache.bytes == 2 * PAGESIZE and cache.misses == before + 2
+
+
+def test_shards_of_a_kind_that_is_wanted_less_give_their_memory_to_those_of_another() -> None:
+    bound, shape = 64 << 20, (1, 64, 64)
+    old = Shards("train", None, 64 * 256, 256, shape, "|u1")
+    cache, rows = ShardCache(bound), np.arange(0, old.samples, 256)
+
+    def read(start: int, stop: int) -> np.ndarray:
+        return np.full((stop - start, *shape), start // 256, np.uint8)
+
+    before = resident_bytes()
+    for shards, wanted in ((old, rows), (replace(old, split="test"), rows[:48]), (old, rows[48:])):
+        found = cache.rows(shards, wanted, read)
+        assert np.array_equal(found[:, 0, 0, 0], wanted // 256)
+    assert cache.misses == 64 + 48 and cache.hits == 16, "the last of the old ones are still there"
+    assert cache.bytes == cache.bytes_most == bound
+    assert resident_bytes() - before < 1.25 * bound
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGESIZE

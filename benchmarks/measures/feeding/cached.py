@@ -31,7 +31,7 @@ def hits(store: Store, batch: int, rounds: int) -> Document:
     """Seconds of a batch's rows from shards that are all kept, of the same rows taken from one array of the
     whole set, and of a copy of as many bytes that lie together."""
     served, split = ServedStore(store, 1 << 40), "train"
-    maker = served._maker(str(View(split)))
+    maker, shards = served._maker(str(View(split)))
     order = Buffered(
         Split(store.splits[split], store.shard(split), 0),
         max(1, shuffle_bytes(store, split) // stored_bytes(store)),
@@ -41,11 +41,11 @@ def hits(store: Store, batch: int, rounds: int) -> Document:
     whole = store.read_stored(split, 0, store.splits[split])
     into = np.empty_like(whole[:batch])
     for each in batches:
-        served._stored(maker, each)
+        served.cache.rows(shards, each, maker.read)
 
     def hit() -> None:
         for each in batches:
-            served._stored(maker, each)
+            served.cache.rows(shards, each, maker.read)
 
     def taken() -> None:
         for each in batches:

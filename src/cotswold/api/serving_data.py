@@ -93,7 +93,7 @@ class ServedDataStatus:
 
     @property
     def hit_rate(self) -> float | None:
-        """The part of the shards that were found in memory; None where none was wanted yet."""
+        """The part of the samples that were found in memory; None where none was wanted yet."""
         hits = sum(each.hits for each in self.servers)
         wanted = hits + sum(each.misses for each in self.servers)
         return hits / wanted if wanted else None

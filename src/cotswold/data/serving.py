@@ -11,16 +11,14 @@ import json
 import threading
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotswold.data.augment import OWN, Augmentation
 from cotswold.data.making import Batch, Maker, Wanted
 from cotswold.data.order import Buffered, Rows, Split
 from cotswold.data.reader import shuffle_bytes, stored_bytes
-from cotswold.data.shard_cache import ShardCache
+from cotswold.data.shard_cache import ShardCache, Shards
 from cotswold.data.store import Store
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
@@ -32,10 +30,6 @@ BATCH_BYTES = 1000 << 20
 """Of a batch, at most: it is one message."""
 ROWS_MOST = 1 << 20
 """Samples of a batch, at most."""
-_SINGLY = 4
-"""Rows of one shard up to which each is copied for itself: indices of arrays cost more than that."""
-_LARGE = 4096
-"""Bytes of a sample from which each is: indices of arrays copy all twice."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,7 @@ class ServedStore:
         of somebody's own, which are called where the server was started with them alone."""
         self.store, self.cache = store, ShardCache(cache_bytes)
         self._by_default = varying
-        self._makers: dict[str, Maker] = {}
+        self._makers: dict[str, tuple[Maker, Shards]] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -167,7 +161,7 @@ class ServedStore:
     def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
         """Samples, images last, and labels, of an epoch. Raises UserError for what is not there, StoreError
         for a damaged chunk."""
-        maker = self._maker(view)
+        maker, shards = self._maker(view)
         count = len(maker.labels)
         if not 0 < len(rows) <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
             raise UserError(
@@ -181,9 +175,9 @@ class ServedStore:
                 f"a batch of {len(rows)} samples of {each} bytes is too long to send; take "
                 f"{BATCH_BYTES // each} samples at most, or read without data servers"
             )
-        return maker.batch(Wanted(epoch, rows), self._stored(maker, rows))
+        return maker.batch(Wanted(epoch, rows), self.cache.rows(shards, rows, maker.read))
 
-    def _maker(self, text: str) -> Maker:
+    def _maker(self, text: str) -> tuple[Maker, Shards]:
         with self._lock:
             found = self._makers.get(text)
         if found is not None:
@@ -205,43 +199,15 @@ class ServedStore:
         with self._lock:
             if len(self._makers) >= _VIEWS:
                 del self._makers[next(iter(self._makers))]
-            return self._makers.setdefault(text, maker)
+            return self._makers.setdefault(text, (maker, shards_of(self.store, view.split, maker.read_box)))
 
-    def _stored(self, maker: Maker, rows: Rows) -> NDArray[Any]:
-        """Rows as they are stored, in their order."""
-        size, sample_bytes = self.store.shard(maker.split), self._sample_bytes(maker)
-        order = np.argsort(rows, kind="stable")
-        shards, places = np.divmod(rows[order], size)
-        starts = np.flatnonzero(np.diff(shards, prepend=-1))
-        numbers, into, of = shards[starts].tolist(), order.tolist(), places.tolist()
-        found: NDArray[Any] | None = None
-        for number, start, stop in zip(
-            numbers, starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True
-        ):
-            kept = self._shard(maker, number, size, sample_bytes)
-            if found is None:
-                found = np.empty((len(rows), *kept.shape[1:]), kept.dtype)
-            if stop - start <= _SINGLY or sample_bytes >= _LARGE:
-                for each in range(start, stop):
-                    found[into[each]] = kept[of[each]]
-            else:
-                found[order[start:stop]] = kept[places[start:stop]]
-        assert found is not None, "there are rows"
-        return found
 
-    def _sample_bytes(self, maker: Maker) -> int:
-        """Of a sample as it is kept."""
-        box, shape = maker.read_box, self.store.shape
-        plane = shape.height * shape.width if box is None else box.size
-        return shape.channels * plane * np.dtype(self.store.transform.preparation.dtype).itemsize
-
-    def _shard(self, maker: Maker, number: int, size: int, sample_bytes: int) -> NDArray[Any]:
-        first, last = number * size, min((number + 1) * size, len(maker.labels))
-        return self.cache.get(
-            (maker.split, number, maker.read_box),
-            (last - first) * sample_bytes,
-            lambda: maker.read(first, last),
-        )
+def shards_of(store: Store, split: str, box: Box | None) -> Shards:
+    """What is kept of a split where a window is read."""
+    shape = store.shape
+    plane = (shape.height, shape.width) if box is None else box.shape
+    dtype = np.dtype(store.transform.preparation.dtype).str
+    return Shards(split, box, store.splits[split], store.shard(split), (shape.channels, *plane), dtype)
 
 
 def said(augmentation: Augmentation | None) -> str:
@@ -258,4 +224,4 @@ def needed_cache_bytes(store: Store, split: str = "train") -> int:
     _, first = np.unique(shards, return_index=True)
     _, last = np.unique(shards[::-1], return_index=True)
     change = np.bincount(first, minlength=samples + 1) - np.bincount(samples - last, minlength=samples + 1)
-    return min(int(np.cumsum(change).max()) * size, samples) * each
+    return int(np.cumsum(change).max()) * shards_of(store, split, None).slot_bytes

@@ -30,7 +30,7 @@ class Offer:
     seconds: float
     """In which its threads made them, all together."""
     hits: int
-    """Shards that were found in its cache."""
+    """Samples that were found in its cache."""
     misses: int
     cached_bytes: int
     cached_bytes_most: int
