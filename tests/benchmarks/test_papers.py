@@ -234,5 +234,7 @@ def test_data_servers_are_shown_beside_other_feeders_with_their_cache_and_kills(
     assert len(table.rows) == len(rows) and len(found.claims) == 4
     assert f"{rows[0]['subject']} {rows[0]['samples_a_core_second']['median']:,.0f}" in found.claims[0].ours
     assert "0 came twice and 0 not at all" in found.claims[3].ours
-    nothing: dict[str, dict[str, list[object]]] = {"summary": {"rows": [], "cache": [], "killed": [], "bars": []}}
+    nothing: dict[str, dict[str, list[object]]] = {
+        "summary": {"rows": [], "cache": [], "killed": [], "bars": []}
+    }
     assert not feeding(nothing).claims and not feeding(nothing).tables
