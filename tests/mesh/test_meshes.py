@@ -138,7 +138,7 @@ def _of_other_sizes(store: str) -> str:
     rank = dist.get_rank()
     dist.destroy_process_group()
     files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped
-    dist.init_process_group("gloo", store=files, rank=rank, world_size=2, timeout=timedelta(seconds=3))
+    dist.init_process_group("gloo", store=files, rank=rank, world_size=2, timeout=timedelta(seconds=15))
     halves = (Box((0, 0), (4, 2)), Box((0, 2), (4, 4)))
     exchange = Exchange(Mesh.of("1x2"), ExchangePlan(halves, (Box.whole((4, 4)),) * 2))
     try:
