@@ -52,7 +52,8 @@ def read(served: ServedData) -> dict[str, dict[str, Any]]:
 
 
 def values(found: dict[str, dict[str, Any]], name: str) -> dict[tuple[tuple[str, str], ...], float]:
-    told: dict[tuple[tuple[str, str], ...], float] = found[f"cotswold_data_{name}"]["values"]
+    """By labels; nothing where nobody is there who has it."""
+    told: dict[tuple[tuple[str, str], ...], float] = found.get(f"cotswold_data_{name}", {}).get("values", {})
     return told
 
 

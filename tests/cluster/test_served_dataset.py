@@ -329,6 +329,15 @@ def test_an_epoch_of_which_nothing_is_left_is_told_once(
         assert sum(len(x) for x, _ in batches) == SAMPLES
 
 
+def test_a_loop_that_comes_late_to_an_epoch_that_it_did_not_name_is_told_nothing(
+    pool: tuple[DataPool, Token], caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(pool, stream="late") as slow, connected(pool, stream="late") as fast:
+        assert list(slow) and list(fast)
+        assert list(slow) == []
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("stream", ["closed", None])
 def test_a_loop_that_has_left_does_not_come_back_by_itself(
     stream: str | None, pool: tuple[DataPool, Token]

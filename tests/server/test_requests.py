@@ -12,6 +12,8 @@ from cotswold.server.supplying import Supplying
 
 ASKING = Asking(window=4, late=3.0, late_seconds=0.2, retry_seconds=1.0, lonely_seconds=5.0)
 
+REFUSED = Unsupplied("a", 3, "")
+
 
 def ask(number: int, samples: int = 2) -> Ask:
     return Ask(number, "", 0, samples, (b"",))
@@ -142,14 +144,17 @@ def test_a_server_that_has_stopped_delays_once_and_not_whenever_others_have_answ
     )
 
 
-@pytest.mark.parametrize("answer", [None, Unsupplied("a", 3, "")])
-def test_what_a_stopped_server_owes_is_not_remembered_for_ever(answer: Unsupplied | None) -> None:
+@pytest.mark.parametrize("is_taken, answer", [(True, None), (True, REFUSED), (False, REFUSED)])
+def test_what_a_stopped_server_owes_is_not_remembered_for_ever(
+    is_taken: bool, answer: Unsupplied | None
+) -> None:
     found = begun("a", "b")
     usual(found)
     assert to(found.ask(ask(3), 0.5)) == ["a"]
     assert to(ticked(found, 0.6, 0.8)) == ["b"]
     found.receive("b", made("b", 3), 0.8)
-    found.take()
+    if is_taken:
+        found.take()
     if answer is not None:
         found.receive("a", answer, 0.9)
     then = 1.0 if answer else 0.6 + ASKING.lonely_seconds

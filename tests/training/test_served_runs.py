@@ -143,18 +143,19 @@ def test_a_pool_that_a_run_cannot_take_from_is_told_before_there_is_a_run(
     text = supervised(pictures, layers=LAYERS).replace("threads = 1\n", "")
     text = text if strategy == "mesh" else text.replace("supervised", strategy)
     own.write_text(text.replace("batch_size = 8\nepochs = 4\n", "") if strategy == "batch" else text)
-    words = ("--run", tmp_path / "run", "--stores", stores, "--quiet", *STRATEGIES[strategy])
+    words = ("--run", tmp_path / "run", "--quiet", *STRATEGIES[strategy])
+    fresh = tmp_path / "fresh"
     with serving(other, "--stores", stores, "--servers", 1, folder=tmp_path) as command:
-        for address, token, code, why in (
-            ("127.0.0.1:9", TOKEN, 1, "cannot be reached"),
-            (command.address, "u" * 64, 2, "refused the token of this process"),
-            (command.address, TOKEN, 2, r"the pool serves the store \w{12}, and this trainer learns"),
+        for place, address, token, code, why in (
+            (fresh, "127.0.0.1:9", TOKEN, 1, "cannot be reached"),
+            (fresh, command.address, "u" * 64, 2, "refused the token of this process"),
+            (stores, command.address, TOKEN, 2, r"the pool serves the store \w{12}, and this trainer learns"),
         ):
             monkeypatch.setenv("COTSWOLD_TOKEN", token)
-            found = cotswold("train", own, *words, "--set", f"data.servers={address}")
+            found = cotswold("train", own, *words, "--stores", place, "--set", f"data.servers={address}")
             said = found.err + capfd.readouterr().err
             assert found.status == code and re.search(why, said), said
-            assert not (tmp_path / "run").exists()
+            assert not (tmp_path / "run").exists() and not fresh.exists()
 
 
 def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(

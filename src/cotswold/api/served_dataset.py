@@ -61,13 +61,14 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
         self._client: DataClient | None = None
         self._process = 0
-        self._is_closed = self._has_told = False
+        self._is_closed = self._has_told = self._is_named = False
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next pass be that of ``epoch``."""
         if epoch < 0:
             raise UserError(f"epoch {epoch} is none; give 0 or more")
         self._epoch.fill_(epoch)
+        self._is_named = True
 
     def terms(self) -> Terms:
         """What is served. Raises MachineError where nobody serves."""
@@ -153,13 +154,16 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             at_least_once=at_least_once,
         )
         wanted = int(self._epoch)
+        is_named = self._is_named or get_worker_info() is not None
 
         def rows_of(epoch: int) -> Rows:
             if get_worker_info() is None and int(self._epoch) == wanted:
                 self._epoch.fill_(epoch + 1)
+                self._is_named = False
             return order.rows(epoch)
 
-        return self._told_if_empty(client.drawn(view, drawing, wanted, rows_of), stream, wanted)
+        batches = client.drawn(view, drawing, wanted, rows_of)
+        return self._told_if_empty(batches, stream, wanted) if is_named else batches
 
     def _told_if_empty(
         self, batches: Iterator[tuple[Tensor, Tensor]], stream: str, wanted: int
@@ -170,7 +174,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         for batch in batches:
             is_empty = False
             yield batch
-        if is_empty and wanted >= 0 and not self._has_told and worker_of_loader()[0] == 0:
+        if is_empty and not self._has_told and worker_of_loader()[0] == 0:
             self._has_told = True
             LOG.warning(
                 "epoch %d of the stream %r has nothing left for this loop: all of it went to loops that were "

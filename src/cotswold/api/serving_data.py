@@ -111,7 +111,7 @@ def serve_data(
     join: str | None = None,
     ports: tuple[int, int] | None = None,
     encrypt: bool = True,
-    metrics: str | None = None,
+    metrics: str | int | None = None,
     stores: str | Path = "stores",
     progress: bool | None = None,
     on_event: OnEvent = lambda kind, more: None,
@@ -139,7 +139,7 @@ def serve_data(
     from cotswold.recipe.schema.cluster import metrics_place
 
     try:
-        scraped = metrics_place(metrics)
+        scraped = metrics_place(None if metrics is None else str(metrics))
     except ValueError as error:
         raise UserError(f"metrics: {error}") from error
     if join is not None and listen is not None:

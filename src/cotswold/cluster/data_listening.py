@@ -44,7 +44,7 @@ class DataListening(Listening):
         stood = stood if stood > _PAUSE_SECONDS else 0.0
         self._give_up_lost(now)
         there = self.staff.workers
-        self._heard = {name: since + stood for name, since in self._heard.items() if name in there}
+        self._heard = {name: min(now, since + stood) for name, since in self._heard.items() if name in there}
         begun = {name: since + stood for name, since in self._begun.items()}
         self._begun = {name: begun.get(name, now) for name in there if name not in self._heard}
         for name in there:

@@ -128,8 +128,7 @@ class Staff:
             self._due.remove(due)
             machine = self._place(due[1])
             if machine is not None or not self._workers:
-                self.replaced += 1
-                self._try_to_start(machine, now)
+                self.replaced += self._try_to_start(machine, now)
         if now - self._looked >= _MACHINES_SECONDS:
             self._looked = now
             there = dict(self._processes.machines())
@@ -196,14 +195,16 @@ class Staff:
             raise
         self._workers.add(name)
 
-    def _try_to_start(self, machine: str | None, now: float) -> None:
-        """Start a worker; one that cannot be started is a worker that ended at once."""
+    def _try_to_start(self, machine: str | None, now: float) -> bool:
+        """Start a worker; False for one that cannot be started, which is a worker that ended at once."""
         try:
             self._start_worker(machine)
         except CotswoldError as error:
             self.last_words = str(error)
             self._in_vain += 1
             self._start_again(machine, now)
+            return False
+        return True
 
     def _start_again(self, machine: str | None, now: float) -> None:
         """Have a worker started in the place of one that ended, unless that has been in vain too often."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cotswold.data.order import Rows
 from cotswold.errors import MachineError
 from cotswold.geometry import Box
+from cotswold.host.memory import NO_RESERVE
 
 Array = NDArray[Any]
 Read = Callable[[int, int], Array]
@@ -180,9 +181,8 @@ class _Arena:
     def __init__(self, shards: Shards, slots: int) -> None:
         self.shards = shards
         try:
-            self._memory = mmap.mmap(
-                -1, slots * shards.slot_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            )
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
+            self._memory = mmap.mmap(-1, slots * shards.slot_bytes, flags=flags)
         except OSError as error:
             raise MachineError(
                 f"no memory for a cache of {slots * shards.slot_bytes} bytes ({error.strerror}); give data "

@@ -14,6 +14,8 @@ from cotswold.errors import MemoryLimitError
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Names of glibc's options in malloc.h."""
+NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""``MAP_NORESERVE``, which Python names from 3.13 on: address space alone promises no memory."""
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as a number near 2^63."""
 

@@ -205,7 +205,7 @@ class Requests:
             return []
         why = message.why if isinstance(message, Unsupplied) else _misfit(message, request)
         if why or isinstance(message, Unsupplied):
-            if server is not None and request is None:
+            if server is not None and (request is None or request.made is not None):
                 server.owed.pop(message.number, None)
             if server is None or request is None or sender not in request.asked:
                 return []

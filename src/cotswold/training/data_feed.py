@@ -103,12 +103,12 @@ def is_served(recipe: Recipe) -> bool:
     return isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
 
 
-def check_pool(recipe: Recipe, store: Store) -> None:
-    """Raise UserError where a pool that somebody has started has another token, or serves another store than
-    the recipe's, MachineError where nobody serves there."""
+def check_pool(recipe: Recipe, store: Store | None = None) -> None:
+    """Raise UserError where a pool that somebody has started has another token, or serves another store,
+    where that is known, than the recipe's, MachineError where nobody serves there."""
     data = recipe.data
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
-        with _standing(recipe, data.servers).connect(store.identity) as client:
+        with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
             client.terms()
 
 

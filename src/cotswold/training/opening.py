@@ -218,6 +218,7 @@ def _begun(
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
+        check_pool(wanted)
     store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
     # before there is a directory that holds a run

@@ -24,8 +24,7 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
-from cotswold.data.reader import stored_bytes
-from cotswold.data.serving import needed_cache_bytes
+from cotswold.data.serving import needed_cache_bytes, shards_of
 from cotswold.data.splits import rule
 from cotswold.errors import RecipeError, SourceError, StoreError, UnlabelledError
 from cotswold.recipe import Recipe, expand
@@ -270,7 +269,8 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     if isinstance(recipe.training, SteppedTraining):
         needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer has samples of"
     elif isinstance(recipe.training, DownpourTraining):
-        needed = store.splits["train"] * stored_bytes(store)
+        shards = shards_of(store, "train", None)
+        needed = shards.count * shards.slot_bytes
         what = "a part of the samples, which are dealt at random"
     else:  # each sample is asked for once, and kept
         return []

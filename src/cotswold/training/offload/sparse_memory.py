@@ -6,15 +6,14 @@ Knows: anonymous memory, pages. Does not know: what is kept in it, files.
 from __future__ import annotations
 
 import mmap
-import sys
 from math import prod
 
 import torch
 from torch import Tensor
 
+from cotswold.host.memory import NO_RESERVE
+
 PAGE = mmap.PAGESIZE
-_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""``MAP_NORESERVE``, which Python names from 3.13 on: address space alone promises no memory."""
 
 
 class Arena:
@@ -22,7 +21,7 @@ class Arena:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
         self.row_bytes = prod(shape[1:]) * dtype.itemsize
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
         self._map = mmap.mmap(-1, shape[0] * self.row_bytes, flags=flags)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)  # far fewer faults where rows are read anew all the time

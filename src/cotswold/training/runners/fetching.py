@@ -40,6 +40,8 @@ class Fetching(Iterator[Batch]):
         return self._batches.state_dict() if self._next is None else self._next[1]
 
     def __next__(self) -> Batch:
+        if self.error is not None:
+            raise self.error
         if self._next is None:
             return next(self._iterator)
         (batch, _), self._next = self._next, None

@@ -122,14 +122,17 @@ class Synchronous:
         step_seconds = 0.0
         while phase.steps is None or position.step < phase.steps:
             over = position.step > 0 and strategy.should_stop
+            began = recorder.clock()
+            without = not over and recorder.stop.signal is None and self._is_without()
+            fetch_seconds = recorder.clock() - began
             wishes = [
                 int(over),
                 recorder.stop.signal or 0,
                 int(recorder.save_due),
                 int(recorder.limit_within(step_seconds)),
-                int(self._is_without()),
+                int(without),
             ]
-            finished, signal, save, limited, without = self.team.agree(wishes)
+            finished, signal, save, limited, gives_up = self.team.agree(wishes)
             if finished:
                 break
             if limited:
@@ -138,14 +141,14 @@ class Synchronous:
             if signal:
                 recorder.stop.signal = signal
                 return False
-            if without:
+            if gives_up:
                 self._give_up()
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
             began = recorder.clock()
             metrics = measured(strategy, "train_step", strategy.train_step(batches))
-            step_seconds = recorder.clock() - began
+            step_seconds = recorder.clock() - began + fetch_seconds
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
             position.total += 1
