@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import cotswold
 import cotswold.server
-from cotswold.api.connecting import Connection
+from cotswold.api.connecting import Connection, secret_of
 from cotswold.api.serving import Served, ServedStatus
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.client import PushRefusedError
@@ -374,13 +374,17 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
         ({"listen": "nowhere"}, "write HOST:PORT"),
         ({"servers": 0}, "servers = 0"),
         ({"staleness": -1}, "a staleness of -1"),
-        ({"token": "short"}, "32 or more"),
+        ({"token": "short"}, "the token that was given has 5 characters, not 32 or more"),
         ({"resume": True}, "nothing to go on from"),
     ],
 )
 def test_what_cannot_be_served_is_told(more: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         served(make(), **more)
+
+
+def test_a_token_is_taken_without_the_end_of_its_line() -> None:
+    assert secret_of("t" * 40 + "\n").text == "t" * 40
 
 
 def test_a_module_of_several_types_cannot_be_served() -> None:

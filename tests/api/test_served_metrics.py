@@ -72,7 +72,7 @@ def until(
 def test_a_pool_that_serves_is_read_as_metrics(served: ServedData) -> None:
     assert served.metrics_url.startswith("http://127.0.0.1:")
     until(served, lambda found: values(found, "servers") == {(): 2})
-    with cotswold.data.connect(served.address, served.token, batch_size=BATCH) as batches:
+    with cotswold.data.connect(served.address, served.token, stream="epochs", batch_size=BATCH) as batches:
         assert sum(len(x) for x, _ in batches) == SAMPLES
         loop = iter(batches)
         next(loop)

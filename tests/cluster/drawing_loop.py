@@ -22,7 +22,10 @@ def names(batch: Tensor) -> list[str]:
 
 def main(address: str, file: str, seconds: str, epoch: str) -> None:
     """Write a line a batch before the next one is asked for."""
-    with cotswold.data.connect(address, batch_size=4) as batches, Path(file).open("w") as had:
+    with (
+        cotswold.data.connect(address, stream="epochs", batch_size=4) as batches,
+        Path(file).open("w") as had,
+    ):
         batches.set_epoch(int(epoch))
         for samples, _ in batches:
             print(*names(samples), file=had, flush=True)

@@ -68,7 +68,7 @@ def test_an_order_of_its_own_is_that_of_a_store_dataset(
 ) -> None:
     chosen = {"batch_size": 12, "seed": 7, "rank": part[0], "world_size": part[1]}
     wanted = StoreDataset(store, **chosen)  # type: ignore[arg-type]  # by name
-    with connected(pool, stream=None, **chosen) as found:
+    with connected(pool, **chosen) as found:
         for epoch in (0, 3):
             wanted.set_epoch(epoch)
             found.set_epoch(epoch)
@@ -78,11 +78,24 @@ def test_an_order_of_its_own_is_that_of_a_store_dataset(
                 assert torch.equal(x, other) and torch.equal(y, labels)
 
 
+def test_passes_in_an_order_of_its_own_are_epochs_one_after_the_other(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    wanted = StoreDataset(store, batch_size=12)
+    with connected(pool) as found:
+        for epoch in (0, 1, 5, 6):
+            wanted.set_epoch(epoch)
+            if epoch == 5:
+                found.set_epoch(epoch)
+            assert all(torch.equal(x, y) for (x, _), (y, _) in zip(found, wanted, strict=True)), epoch
+
+
 def test_workers_of_a_loader_have_parts_of_an_order_of_its_own(
     store: Store,  # noqa: F811  # the fixture
     pool: tuple[DataPool, Token],
 ) -> None:
-    found = connected(pool, stream=None)
+    found = connected(pool)
     found.set_epoch(2)
     loader = DataLoader(found, batch_size=None, num_workers=2, multiprocessing_context="forkserver")
     had = Counter(name for x, _ in loader for name in names(x))
@@ -187,12 +200,12 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"world_size": 2}, "stream=None"),
-        ({"rank": 2, "stream": None, "world_size": 2}, "rank 2 of 2"),
+        ({"world_size": 2, "stream": "mine"}, "give no stream"),
+        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
         ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
-        ({"stream": None, "at_least_once": True}, "at_least_once"),
+        ({"at_least_once": True}, "at_least_once"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, object], why: str, pool: tuple[DataPool, Token]) -> None:
@@ -218,7 +231,7 @@ def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple
 def test_whoever_wants_another_order_of_a_stream_is_turned_away(pool: tuple[DataPool, Token]) -> None:
     with connected(pool, stream="mine") as one, connected(pool, stream="mine", seed=1) as other:
         next(iter(one))
-        with pytest.raises(MachineError, match="take another name for another stream"):
+        with pytest.raises(MachineError, match="hands out seed 0, and this trainer wants seed 1; take"):
             next(iter(other))
 
 
@@ -263,7 +276,7 @@ def in_failing_server(store: str) -> ServedStore:  # noqa: F811  # by name
     return Failing(in_server(store).store, 1 << 20)
 
 
-@pytest.mark.parametrize("chosen", [{}, {"at_least_once": True}, {"stream": None}])
+@pytest.mark.parametrize("chosen", [{"stream": "a"}, {"stream": "a", "at_least_once": True}, {}])
 def test_what_a_server_cannot_make_is_an_error_and_no_end_of_the_epoch(
     chosen: dict[str, object],
     store: Store,  # noqa: F811  # the fixture
@@ -277,7 +290,9 @@ def test_what_a_server_cannot_make_is_an_error_and_no_end_of_the_epoch(
     ):
         batches.set_epoch(0)
         for _ in range(2):
-            with pytest.raises(MachineError, match=r"cannot make a batch: .*no sample 100"):
+            with pytest.raises(
+                MachineError, match=r"cannot make a batch: .*no sample 100; mend that, and connect again"
+            ):
                 list(batches)
 
 
@@ -366,13 +381,15 @@ def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
     token = Token.new()
     with serving(store.path, "--servers", 1, folder=tmp_path, token=token.text) as head:
         head.until("data-server-1 serves")
-        with cotswold.data.connect(head.address, token, batch_size=4, wait_seconds=2.0) as batches:
+        with cotswold.data.connect(
+            head.address, token, stream="mine", batch_size=4, wait_seconds=2.0
+        ) as batches:
             batches.set_epoch(0)
             found = iter(batches)
             next(found)
             head.send(number)
             until(lambda: not batches._connected()._thread.is_alive(), 5.0)  # the loop learns meanwhile
-            with pytest.raises(MachineError, match=f"the head of the pool .*{why}"):
+            with pytest.raises(MachineError, match=f"the head of the pool .*{why}.*, and connect again$"):
                 list(found)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.cli.test_words import parses
 from tests.training.runs import bits
 from tests.training.serving import serving
@@ -55,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels = np.arange(200) % 2
     pixels = random.integers(0, 100, (200, 8, 8)) + 100 * labels[:, None, None]
     np.savez(tmp_path / "digits.npz", x=pixels.astype(np.uint8), labels=labels)
-    transform, table = PYTHON[2], TOML[1]
+    transform, table = PYTHON[3], TOML[1]
     (tmp_path / "my_module.py").write_text(transform)
     (tmp_path / "my.toml").write_text(RECIPE.format(augment=table))
     return tmp_path
@@ -92,7 +95,7 @@ def test_the_pool_of_python_serves_what_a_store_dataset_gives(folder: Path) -> N
 
     def look(served: cotswold.api.serving_data.ServedData) -> None:
         had.append(served)
-        with cotswold.data.connect(served.address, served.token, stream=None, batch_size=19) as batches:
+        with cotswold.data.connect(served.address, served.token, batch_size=19) as batches:
             found = [x for x, _ in batches]
         wanted = [x for x, _ in StoreDataset(served.store, batch_size=19)]
         assert len(found) == len(wanted) == 10
@@ -104,6 +107,30 @@ def test_the_pool_of_python_serves_what_a_store_dataset_gives(folder: Path) -> N
 
     exec(compile(code, "page", "exec"), {"look": look})
     assert len(had) == 1 and had[0].wait(0.0), "it is over"
+
+
+@pytest.mark.slow
+def test_the_loop_of_the_page_outlives_its_pool(folder: Path) -> None:
+    words = ("my.toml", "--servers", 1, "--token-file", "token", "--listen")
+    had: list[tuple[int, int]] = []
+    with ExitStack() as held:
+        pools = [held.enter_context(serving(*words, "127.0.0.1:0", folder=folder, token=None))]
+        address = pools[0].address
+
+        def look(epoch: int, x: torch.Tensor) -> None:
+            had.append((epoch, len(x)))
+            if len(had) == 32:
+                pools[0].process.kill()
+                pools[0].process.wait()
+                pools.append(held.enter_context(serving(*words, address, folder=folder, token=None)))
+                assert pools[1].address == address
+
+        loop = PYTHON[2].replace("127.0.0.1:7000", address).replace("batch_size=64", "batch_size=7")
+        names = {"look": look, "cotswold": cotswold, "Path": Path}
+        exec(compile(loop.replace("...  #", "look(epoch, x)  #"), "page", "exec"), names)
+    counts = Counter(epoch for epoch, _ in had)
+    assert counts.pop(1) in range(28 + 4, 28 + 4 + 10), "that which the pool did not outlive begins again"
+    assert counts == {epoch: 28 for epoch in range(10) if epoch != 1}
 
 
 def test_every_command_of_the_page_parses() -> None:

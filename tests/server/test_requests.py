@@ -144,7 +144,7 @@ def test_a_server_that_has_stopped_delays_once_and_not_whenever_others_have_answ
     )
 
 
-@pytest.mark.parametrize("is_taken, answer", [(True, None), (True, REFUSED), (False, REFUSED)])
+@pytest.mark.parametrize(("is_taken", "answer"), [(True, None), (True, REFUSED), (False, REFUSED)])
 def test_what_a_stopped_server_owes_is_not_remembered_for_ever(
     is_taken: bool, answer: Unsupplied | None
 ) -> None:

@@ -56,6 +56,8 @@ def test_a_run_with_data_servers_learns_the_same_bits_as_without(
     assert losses(served) == losses(alone)
     assert logs(served) == {"data-server-1", "data-server-2"} and not logs(alone)
     assert children() <= before, "they end with the run"
+    told = (served.path / "data-servers" / "head.log").read_text()
+    assert "data-server-1 serves" in told and "data-server-2 serves" in told
 
 
 def test_data_servers_vary_samples_as_the_run_would(pictures: Path, stores: Path, tmp_path: Path) -> None:

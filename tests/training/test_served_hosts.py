@@ -26,7 +26,7 @@ import sys
 import cotswold.data
 address, encrypted, kept = sys.argv[1:]
 count = 0
-with cotswold.data.connect(address, batch_size=8, encrypt=encrypted == "True") as batches:
+with cotswold.data.connect(address, stream="epochs", batch_size=8, encrypt=encrypted == "True") as batches:
     for x, _ in batches:
         count += len(x)
     with open(kept, "wb") as file:

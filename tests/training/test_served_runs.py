@@ -292,6 +292,21 @@ def test_two_pools_serve_side_by_side_at_ports_of_their_own(
         }
 
 
+def test_a_function_that_the_pool_was_not_started_with_is_told_before_there_is_a_run(
+    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fainter.py").write_text("def half(values, keys):\n    return values / 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = tmp_path / "own.toml"
+    own.write_text(recipe.read_text() + '\n[[data.augment]]\nname = "own"\nfunction = "fainter:half"\n')
+    with serving(recipe, "--stores", stores, folder=tmp_path) as without:
+        with pytest.raises(UserError, match=r"with other transforms, .*start them with this recipe"):
+            served_by(without, own, tmp_path / "run", stores)
+        assert not (tmp_path / "run").exists()
+    with serving(own, "--stores", stores, folder=tmp_path) as with_it:
+        finish(served_by(with_it, own, tmp_path / "run", stores))
+
+
 def test_a_trainer_that_is_killed_is_forgotten_and_the_next_one_served(
     recipe: Path, stores: Path, tmp_path: Path
 ) -> None:
@@ -316,7 +331,7 @@ ENDLESS = """
 import sys
 import cotswold.data
 number = 0
-with cotswold.data.connect(sys.argv[1], batch_size=8) as batches:
+with cotswold.data.connect(sys.argv[1], stream="epochs", batch_size=8) as batches:
     while True:
         for x, y in batches:
             number += 1

@@ -61,7 +61,7 @@ def trained(
     with (
         open_pool(settings, WORK, arguments, token=token) as pool,
         _serving(pool),
-        cotswold.data.connect(pool.port_address, token, batch_size=batch) as batches,
+        cotswold.data.connect(pool.port_address, token, stream="epochs", batch_size=batch) as batches,
     ):
         batches.terms()
         while len(pool.status().servers) < 2:

@@ -214,7 +214,13 @@ def secret_of(token: str | Path | Token | None) -> Token:
             raise UserError(f"the file with the token, {token}, is not there; copy it from where servers run")
         return token_in(token)
     if token is not None:
-        return Token(token)
+        try:
+            return Token(token.strip())
+        except UserError as error:
+            raise UserError(
+                f"the token that was given has {len(token.strip())} characters, not 32 or more, or others "
+                "than a token's; a file that holds it is given as a pathlib.Path"
+            ) from error
     found = token_of(os.environ)
     if found is None:
         raise UserError("no token: give the servers' secret, a path to it, or set COTSWOLD_TOKEN")

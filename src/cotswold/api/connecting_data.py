@@ -22,7 +22,7 @@ def connect_data(
     *,
     batch_size: int = 32,
     split: str = "train",
-    stream: str | None = "epochs",
+    stream: str | None = None,
     at_least_once: bool = False,
     seed: int = 0,
     shuffle: bool = True,
@@ -35,12 +35,13 @@ def connect_data(
     """Batches ``(x, y)`` of the data servers at ``address`` (``HOST:PORT``), for a plain loop or a
     ``DataLoader(dataset, batch_size=None)``.
 
-    All loops that draw the same ``stream`` share each epoch: no sample is handed out twice, and none is lost
-    but those that a loop had when it died, and those that an early end leaves out; both are counted. With
+    A pass is an epoch, the next one each time, in an order of this loop's own, whoever else reads there:
+    that of ``StoreDataset(batch_size=..., seed=..., rank=..., world_size=...)``. All loops that draw the same
+    ``stream``, a name, share each epoch instead: no sample is handed out twice, and none is lost but those
+    that a loop had when it died, and those that an early end leaves out; both are counted. With
     ``at_least_once`` what a dead loop was working at is handed out again, and an epoch is over only once
     every loop has come back for more: two such loops of one thread would wait for each other. Loops share
-    ``split``, ``seed`` and ``shuffle``, too. With ``stream=None`` this loop has an order of its own: that of
-    ``StoreDataset(batch_size=..., seed=..., rank=..., world_size=...)``, whoever else reads there.
+    ``split``, ``seed`` and ``shuffle``, too.
 
     ``token`` is the pool's secret, or a path to the file that holds it; the variable COTSWOLD_TOKEN by
     default. ``encrypt`` as the pool has it. ``ports``: the first and the last port at which the pool and its
@@ -57,7 +58,7 @@ def connect_data(
         raise UserError(f"rank {rank} of {world_size} is none; give 0 <= rank < world_size")
     if stream is not None and world_size > 1:
         raise UserError(
-            "whoever shares a stream has no rank: each loop draws what is next; give stream=None for parts "
+            "whoever shares a stream has no rank: each loop draws what is next; give no stream for parts "
             "of each epoch that ranks have"
         )
     if stream is None and at_least_once:

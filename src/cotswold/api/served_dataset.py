@@ -31,6 +31,7 @@ from cotswold.server.drawing import Drawing
 LOG = logging.getLogger("cotswold")
 _WINDOW = 8
 """Batches that are asked ahead."""
+_AGAIN = "connect again"
 
 
 class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -41,9 +42,10 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     A pass is an epoch. Where it is shared, the first is the one that is on, or the next one if that is over,
     and each later pass is the next epoch; a loop that comes late to an epoch gets what is left of it, and is
-    warned where `set_epoch` has named one of which nothing is. In an order of its own, the epoch changes by
-    `set_epoch` alone. With workers of a DataLoader call it before each pass in any case; each worker draws
-    for itself, or has its part. One pass at a time: the next one ends that which is on.
+    warned where `set_epoch` has named one of which nothing is. In an order of its own, passes are epochs 0, 1
+    and so on, or go on from that of `set_epoch`. With workers of a DataLoader call it before each pass in any
+    case; each worker draws for itself, or has its part. One pass at a time: the next one ends that which is
+    on.
     """
 
     def __init__(
@@ -116,7 +118,14 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             host, port, token, encrypt, ports, seconds = self._place
             asking = asking_of(_WINDOW, seconds)
             self._client = client_at(
-                host, port, token, asking, encrypt=encrypt, ports=ports, start_seconds=seconds
+                host,
+                port,
+                token,
+                asking,
+                encrypt=encrypt,
+                ports=ports,
+                start_seconds=seconds,
+                again=_AGAIN,
             )
             self._process = os.getpid()
             # a worker of a DataLoader ends without close(), and runs nothing but these
@@ -131,6 +140,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self, client: DataClient, view: View, terms: Terms, split: SplitTerms
     ) -> Iterator[tuple[Tensor, Tensor]]:
         epoch = max(0, int(self._epoch))
+        if get_worker_info() is None:
+            self._epoch.fill_(epoch + 1)
         rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
         rows = part_of_worker(rows, self._batch_size, *worker_of_loader())
         wanted = (Wanted(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
@@ -146,7 +157,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         at_least_once: bool,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._order(split)
-        what = json.dumps({"view": str(view), "shuffle": self._shuffle})
+        same = {"store": view.store, "split": view.split, "seed": view.seed, "varying": view.varying}
+        what = json.dumps({**same, "shuffle": self._shuffle})
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
         drawing = Drawing(
             *(stream, what, split.samples, self._batch_size),

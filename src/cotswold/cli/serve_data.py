@@ -5,7 +5,6 @@ Knows: the words of the command, its line of progress. Does not know: how anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,6 +87,7 @@ def serve_data(
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say, stages
     from cotswold.api.serving_data import serve_data
+    from cotswold.cluster.data_listening import told
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
@@ -116,7 +116,7 @@ def serve_data(
             metrics=metrics,
             stores=stores,
             progress=True,
-            on_event=lambda kind, more: say(_told(kind, more)),
+            on_event=lambda kind, more: say(told(kind, more)),
         ) as served,
         stages() as show,
     ):
@@ -151,8 +151,3 @@ def _line(status: ServedDataStatus, lent: bool) -> str:
         + (f"cache {rate:.0%} hits, {bytes_in_words(cached)}" if rate is not None else "cache empty")
         + (f"; refused{refused[1:]}" if refused else "")
     )
-
-
-def _told(kind: str, more: Mapping[str, object]) -> str:
-    """An event, in words."""
-    return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"

@@ -5,8 +5,8 @@ Knows: the endpoint, the staff, clocks. Does not know: what is served, who train
 
 from __future__ import annotations
 
-import signal
 import time
+from collections.abc import Mapping
 
 from cotswold.cluster.listening import Listening, OnEvent
 from cotswold.cluster.post import Post
@@ -52,5 +52,10 @@ class DataListening(Listening):
             if since is None:
                 since, most = self._begun[name], self._start_seconds
             if now - since > most:
-                self.staff.signal(name, signal.SIGKILL)
+                self.staff.kill(name, f"said nothing for {most:g} s, and was ended")
         return stood
+
+
+def told(kind: str, more: Mapping[str, object]) -> str:
+    """An event of data servers, in words."""
+    return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"

@@ -64,7 +64,12 @@ class PoolSettings:
     def __post_init__(self) -> None:
         if self.servers < 1 or self.threads < 1:
             raise UserError(
-                f"{self.servers} data servers of {self.threads} threads; take at least one of each"
+                f"{self.servers} data servers, each of {self.threads} threads; take at least one of each"
+            )
+        if self.ports is not None and self.ports[1] - self.ports[0] + 1 < self.servers:
+            raise UserError(
+                f"{self.servers} data servers at the ports {self.ports[0]}-{self.ports[1]}; each takes one: "
+                "give more ports"
             )
         if not 0 < self.beat_seconds < self.silent_seconds:
             raise UserError(

@@ -27,9 +27,8 @@ from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport.address import Address
-from cotswold.data.buffer import Epoch
 from cotswold.data.making import Batch, Wanted
-from cotswold.data.order import Order, Rows
+from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token
@@ -71,10 +70,13 @@ class DataClient:
         asking: Asking | None = None,
         where: str = "",
         start_seconds: float = _START_SECONDS,
+        again: str = RESUME,
     ) -> None:
         """``address``: of the pool's head; without one the head calls (`own_address`). ``store``: the
         identity of the store that is wanted; ``host``: the address of this machine at which other hosts
-        reach it, at one of ``ports`` (any without); ``where``: what errors call the pool."""
+        reach it, at one of ``ports`` (any without); ``where``: what errors call the pool, ``again``: how
+        one goes on after them."""
+        self._again = again
         self._where = where or "the pool of data servers"
         self._start_seconds = start_seconds
         self._lock = threading.Condition()
@@ -422,6 +424,9 @@ class DataClient:
                 self._ticked = now
                 sends += self._machine.tick(now)
                 trouble = self._machine.trouble(now)
+                if trouble:
+                    is_refused = bool(self._machine.requests.refusal)
+                    trouble += "; mend that" if is_refused else f"; see to {self._where}"
             while self._asked:
                 sends += self._asked.popleft()
         if addresses != self._connected:
@@ -432,8 +437,8 @@ class DataClient:
         if trouble and self._machine.is_stranger:
             self._fail(UserError(f"{trouble}; give the recipe, or the store, of {self._where}"))
         elif trouble:
-            again = f", and {RESUME}" if self._machine.pool else ""
-            self._fail(MachineError(f"{trouble}; see to {self._where}{again}"))
+            again = f", and {self._again}" if self._machine.pool else ""
+            self._fail(MachineError(f"{trouble}{again}"))
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:
@@ -443,23 +448,6 @@ class DataClient:
     def _deliver(self, sends: Iterable[m.Send]) -> None:
         for each in sends:
             self._post.send(each.to, each.message)
-
-
-class ServedFeed:
-    """The `Feed` of a reader whose batches data servers make."""
-
-    def __init__(self, client: DataClient, view: View, sample_bytes: int) -> None:
-        """``sample_bytes``: of a sample of that view, float32."""
-        self._client, self._view, self._sample_bytes = client, view, sample_bytes
-
-    def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """As `Feed.batches`. Raises MachineError where nobody makes them."""
-        wanted = (Wanted(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
-        return self._client.batches(self._view, wanted, self._sample_bytes)
-
-    def stop(self) -> None:
-        """As `Feed.stop`."""
-        self._client.stop()
 
 
 def client_at(
@@ -472,6 +460,7 @@ def client_at(
     encrypt: bool = True,
     ports: Sequence[int] = (),
     start_seconds: float = _START_SECONDS,
+    again: str = RESUME,
 ) -> DataClient:
     """A connection to the pool that listens there; the rest as `DataClient` has it. Raises UserError for a
     name that leads nowhere."""
@@ -486,6 +475,7 @@ def client_at(
         asking=asking,
         where=f"the data servers at {host}:{port}",
         start_seconds=start_seconds,
+        again=again,
     )
 
 

@@ -64,6 +64,8 @@ class Staff:
         self._looked = 0.0
         self.replaced = 0
         """Starts in the place of workers that ended."""
+        self._killed: dict[str, str] = {}
+        """Why processes were killed that have not ended yet."""
         self.last_words = ""
         """Why the worker ended that ended last."""
 
@@ -138,9 +140,10 @@ class Staff:
                         self._try_to_start(machine, now)
             self._machines = there
 
-    def signal(self, name: str, number: int = signal.SIGTERM) -> None:
-        """Give a process a signal."""
-        self._started[name].send(number)
+    def kill(self, name: str, why: str) -> None:
+        """Kill a process, which ends soon, and then for the reason ``why``, in words that follow its name."""
+        self._killed.setdefault(name, why)
+        self._started[name].send(signal.SIGKILL)
 
     def end(self, name: str) -> None:
         """Kill a process that is no worker; nothing happens where it has ended."""
@@ -222,7 +225,7 @@ class Staff:
         descriptor = process.fileno()
         self._endpoint.unwatch(descriptor)
         del self._watched[descriptor]
-        why = process.why()
+        why = self._killed.pop(name, "") or process.why()
         process.end()
         code = process.code() or 0
         if name in self._workers:

@@ -245,8 +245,8 @@ class Requests:
         lonely, patient = self.asking.lonely_seconds, _PATIENCE * self.asking.lonely_seconds
         if not any(request.made is None for request in self._requests.values()):
             return ""
-        if self._refusal:
-            return self._refusal
+        if self.refusal:
+            return self.refusal
         names = " and ".join(sorted(self._servers))
         if now - self._heard > lonely:
             what = f"{names} answered nothing" if names else "no data server has been there"
@@ -256,7 +256,7 @@ class Requests:
         return ""
 
     @property
-    def _refusal(self) -> str:
+    def refusal(self) -> str:
         """Why nobody who is there makes what is wanted; empty where somebody may."""
         for request in self._requests.values():
             is_left = request.made is None and not request.asked and self._servers

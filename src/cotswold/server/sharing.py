@@ -25,6 +25,7 @@ Both sides say in each message how everything stands, so that a message may be l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -190,9 +191,10 @@ class _Stream:
             how = "at least once" if self.at_least_once else "once at most"
             return f"the stream {self.name!r} delivers each sample {how}, and this trainer asks otherwise"
         if (draw.what, draw.samples) != (self.what, self.samples):
+            ours, theirs = _apart(self.what, draw.what)
             return (
-                f"the stream {self.name!r} hands out {self.what}, and this trainer wants {draw.what}; take "
-                "another name for another stream"
+                f"the stream {self.name!r} hands out {ours}, and this trainer wants {theirs}; take another "
+                "name for another stream"
             )
         return ""
 
@@ -364,3 +366,16 @@ def _account(epoch: _Epoch) -> Drawn:
         ledger.is_stopped,
         dict(epoch.by),
     )
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """Two JSON tables in words, without what is the same; other texts as they are."""
+    try:
+        tables = [dict(json.loads(each)) for each in (one, other)]
+    except (ValueError, TypeError):
+        return one, other
+    names = [
+        name for name in tables[0].keys() | tables[1].keys() if tables[0].get(name) != tables[1].get(name)
+    ]
+    told = [", ".join(f"{name} {table.get(name)}" for name in sorted(names)) for table in tables]
+    return told[0], told[1]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
-from cotswold.cluster.feeding import DataClient, ServedFeed, asking_of
+from cotswold.cluster.feeding import DataClient, asking_of
+from cotswold.cluster.served_feed import ServedFeed
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
@@ -109,7 +110,13 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
     data = recipe.data
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
         with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
-            client.terms()
+            terms = client.terms()
+        view = None if store is None else View("train", varying=said(varying_of(recipe, store)))
+        if view is not None and view.names_own and view.varying != terms.varying:
+            raise UserError(
+                f"the data servers at {data.servers} were started with other transforms, and call a function "
+                "of somebody's own only where they were started with it; start them with this recipe"
+            )
 
 
 def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cotswold.cluster.data_listening import told
 from cotswold.cluster.data_pool import open_pool, settings_of
 from cotswold.errors import UserError
 from cotswold.files import replace_file
@@ -39,8 +41,12 @@ def main(
         raise UserError("the head of a pool needs the run's token in COTSWOLD_TOKEN; let a run start it")
     servers = ForkServer.of_this_process({})  # before there are threads
     folder = None if logs is None else Path(logs)
+
+    def tell(kind: str, more: Mapping[str, object]) -> None:
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), told(kind, more), flush=True)
+
     with open_pool(
-        settings_of(settings), work, arguments, token=token, processes=servers, logs=folder
+        settings_of(settings), work, arguments, token=token, processes=servers, logs=folder, on_event=tell
     ) as pool:
         for name, address in trainers.items():
             pool.connect(name, address)
