@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from threading import enumerate as enumerate_threads
@@ -26,6 +27,7 @@ from cotswold.cluster.feeding import DataClient
 from cotswold.cluster.served_feed import ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
+from cotswold.data.making import Wanted, together
 from cotswold.data.serving import ServedStore, View
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import ForkServer, Token
@@ -35,7 +37,8 @@ from cotswold.server.requests import Asking
 
 WORK = "tests.cluster.test_data_pool:in_server"
 BATCH = 20
-ASKING = Asking(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0)
+ASKING = Asking(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
+"""Each batch by itself, so that little is asked ahead of the few that there are."""
 
 
 def in_server(store: str) -> ServedStore:
@@ -170,6 +173,40 @@ def test_a_reader_that_takes_from_servers_goes_on_where_another_one_stood(
         until(lambda: not pool.status().trainers)
 
 
+@pytest.mark.parametrize("together", [3, 8, 100])
+def test_batches_that_are_asked_for_together_are_the_same(
+    together: int, store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = DataClient._ask
+
+    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+        asked.append(len(wanted.rows))
+        return ask(client, view, wanted)
+
+    monkeypatch.setattr(DataClient, "_ask", noted)
+    with (
+        served(store, fork_server, servers=2) as (pool, token),
+        reading(pool, token, store, replace(ASKING, together=together)) as reader,
+    ):
+        check(reader, expected(store, 60))
+    whole, rest = divmod(200 // BATCH, together)
+    assert set(asked) == {together if whole else rest, rest} - {0}, "none of two epochs"
+
+
+def test_batches_together_have_no_more_bytes_than_they_may() -> None:
+    rows = np.arange(40)
+    wanted = [Wanted(0, rows[start : start + 4]) for start in range(0, 40, 4)]
+    assert [len(each.rows) for each in together(iter(wanted), 100, 1200, 8)] == [3, 3, 3, 1]
+    assert [len(each.rows) for each in together(iter(wanted), 100, 1, 8)] == [1] * 10
+    assert [len(each.rows) for each in together(iter(wanted), 0, 1, 8)] == [1] * 10
+    assert np.array_equal(np.concatenate([each.rows.ravel() for each in together(wanted, 1, 99, 8)]), rows)
+    odd = [Wanted(0, rows[:4]), Wanted(0, rows[4:8]), Wanted(0, rows[8:9])]
+    assert [each.rows.shape for each in together(odd, 1, 1000, 8)] == [(2, 4), (1, 1)]
+    two = [Wanted(0, rows[:4]), Wanted(1, rows[:4]), Wanted(1, rows[4:8])]
+    assert [(each.epoch, len(each.rows)) for each in together(two, 1, 1000, 8)] == [(0, 1), (1, 2)]
+
+
 def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_server: ForkServer) -> None:
     wanted = expected(store, 120)
     with served(store, fork_server, servers=2) as (pool, token), reading(pool, token, store) as reader:
@@ -191,7 +228,7 @@ def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_ser
 def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
     store: Store, fork_server: ForkServer
 ) -> None:
-    asking = Asking(lonely_seconds=1.0)
+    asking = Asking(lonely_seconds=1.0, together=1)
     with (
         served(store, fork_server, servers=2, restarts=False) as (pool, token),
         reading(pool, token, store, asking) as reader,
@@ -237,7 +274,7 @@ def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.Monkey
         def batch() -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
             values = np.ones(20, np.float32)
             made = Supplied("s", 1, (4, 5, 1, 1), (1,), (values.data.cast("B"), memoryview(bytearray(8))))
-            return (*client._batch_of(made), values)
+            return (*client._batches_of(made)[0], values)
 
         def is_lent(found: tuple[torch.Tensor, torch.Tensor, np.ndarray]) -> bool:
             found[2][:] = 7.0
@@ -259,7 +296,7 @@ def test_what_is_no_batch_of_what_was_asked_for_is_an_error() -> None:
         client._sample_bytes = 80
         made = Supplied("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
         with pytest.raises(MachineError, match=r"s sent no batch .*80 bytes"):
-            client._batch_of(made)
+            client._batches_of(made)
 
 
 def test_a_client_that_cannot_be_leaves_nothing_open() -> None:

@@ -65,9 +65,10 @@ class Work:
         self._make = make
         self.made: list[int] = []
 
-    def batch(self, view: str, epoch: int, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def batches(self, view: str, epoch: int, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
         self.made.append(epoch)
-        return self._make(len(rows))
+        samples, labels = self._make(rows.size)
+        return samples[None], labels[None]
 
 
 def plain(count: int) -> tuple[torch.Tensor, torch.Tensor]:

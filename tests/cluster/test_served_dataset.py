@@ -265,10 +265,10 @@ def test_loops_of_a_stream_may_have_batches_of_other_sizes(
 class Failing(ServedStore):
     """A store of which some samples cannot be made."""
 
-    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         if 100 in rows:
             raise UserError("no sample 100")
-        return super().batch(view, epoch, rows)
+        return super().batches(view, epoch, rows)
 
 
 def in_failing_server(store: str) -> ServedStore:  # noqa: F811  # by name
@@ -396,9 +396,9 @@ def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
 class Slow(ServedStore):
     """A store of which each batch takes a second."""
 
-    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
+    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         time.sleep(1.0)
-        return super().batch(view, epoch, rows)
+        return super().batches(view, epoch, rows)
 
 
 def in_slow_server(store: str) -> ServedStore:  # noqa: F811  # by name

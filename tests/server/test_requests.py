@@ -222,14 +222,20 @@ def test_a_slow_server_is_asked_again_before_it_is_missed() -> None:
     assert ticked(found, 30.1, 34.0), "however long the first has taken"
 
 
-@pytest.mark.parametrize("shape", [(), (1, 1, 1, 3), (1, 1, 2), (2, 1, 1, 1)])
-def test_a_batch_that_was_not_asked_for_is_asked_of_another_server(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "batches"),
+    [((), 1), ((1, 1, 1, 3), 1), ((1, 1, 2), 1), ((2, 1, 1, 1), 1), ((1, 1, 1, 2), 2), ((1, 1, 1, 1), 2)],
+)
+def test_a_batch_that_was_not_asked_for_is_asked_of_another_server(
+    shape: tuple[int, ...], batches: int
+) -> None:
     found = begun("a", "b")
     found.ask(ask(1), 0.0)
-    assert to(found.receive("a", Supplied("a", 1, shape, (2,), ()), 0.1)) == ["b"]
+    odd = Supplied("a", 1, shape, (2 // batches,), (), batches)
+    assert to(found.receive("a", odd, 0.1)) == ["b"]
     found.receive("b", Supplied("b", 1, (1, 1, 1, 2), (), ()), 0.1)
     assert found.take() is None
-    assert "b cannot make a batch: it sent samples (1, 1, 1, 2) and targets ()" in found.trouble(0.1)
+    assert "b cannot make a batch: it sent samples (1, 1, 1, 1, 2) and targets (1,)" in found.trouble(0.1)
 
 
 def test_what_no_server_can_make_is_an_error() -> None:

@@ -32,11 +32,11 @@ WORK = "measures.feeding.killed:numbered"
 class Numbered(ServedStore):
     """A served store whose labels are rows."""
 
-    def batch(
+    def batches(
         self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `ServedStore.batch`."""
-        samples, _ = super().batch(view, epoch, rows)
+        """As `ServedStore.batches`."""
+        samples, _ = super().batches(view, epoch, rows)
         return samples, torch.from_numpy(np.array(rows))
 
 

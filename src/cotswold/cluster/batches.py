@@ -16,21 +16,23 @@ from cotswold.errors import MachineError
 from cotswold.server.messages import Supplied
 
 
-def batch_of(
+def batches_of(
     supplied: Supplied, sample_bytes: int, keep: Callable[[np.ndarray], np.ndarray] = lambda array: array
-) -> Batch:
+) -> list[Batch]:
     """The tensors of a message: of the arrays in its memory, or what ``keep`` makes of them. Raises
-    MachineError for what is no batch of samples of so many bytes."""
+    MachineError for what is no batches of samples of so many bytes."""
     classes = len(supplied.targets) == 1
     try:
         samples, labels = supplied.buffers
         assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
         assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
-        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1]:
+        count = supplied.batches
+        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1] * count:
             raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
-        values = _tensor(samples, np.dtype(np.float32), supplied.shape, keep)
-        targets = _tensor(labels, np.dtype(np.int64 if classes else np.float32), supplied.targets, keep)
-        return values.permute(3, 2, 0, 1), targets
+        values = _tensor(samples, np.dtype(np.float32), (count, *supplied.shape), keep)
+        kind = np.dtype(np.int64 if classes else np.float32)
+        targets = _tensor(labels, kind, (count, *supplied.targets), keep)
+        return list(zip(values.permute(0, 4, 3, 1, 2).unbind(), targets.unbind(), strict=True))
     except (ValueError, RuntimeError) as error:
         raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
 

@@ -21,13 +21,13 @@ from typing import Self
 
 import numpy as np
 
-from cotswold.cluster.batches import batch_of, window_bytes
+from cotswold.cluster.batches import batches_of, window_bytes
 from cotswold.cluster.client import address_of
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport.address import Address
-from cotswold.data.making import Batch, Wanted
+from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
@@ -137,13 +137,15 @@ class DataClient:
     ) -> Generator[Batch, None, None]:
         self._check_is_on(number)
         text, ended, asked = str(view), False, 0
+        asking = self._machine.requests.asking
+        requests = together(wanted, sample_bytes, asking.together_bytes, asking.together)
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
         try:
             while True:
                 while not ended and self._has_room(sample_bytes):
-                    each = next(wanted, None)
+                    each = next(requests, None)
                     if each is None:
                         ended = True
                     else:
@@ -155,8 +157,9 @@ class DataClient:
                 if found is None:
                     return
                 asked -= 1
-                yield self._batch_of(found)
-                self._check_is_on(number)
+                for batch in self._batches_of(found):
+                    yield batch
+                    self._check_is_on(number)
         finally:
             with self._lock:
                 if not self._is_closing and number == self._passes:
@@ -201,7 +204,7 @@ class DataClient:
                 found = self._next_drawn(drawn)
                 if found is None:
                     return
-                yield self._batch_of(found)
+                yield self._batches_of(found)[0]
                 self._check_is_on(number)
         finally:
             with self._lock:
@@ -226,7 +229,7 @@ class DataClient:
             found = requests.pick(number)
             self._machine.handed += found.shape[-1]
             self._machine.waited += time.perf_counter() - began
-        return self._batch_of(found)
+        return self._batches_of(found)[0]
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Want these no more."""
@@ -286,11 +289,11 @@ class DataClient:
                 "connect once for each of them"
             )
 
-    def _batch_of(self, supplied: m.Supplied) -> Batch:
+    def _batches_of(self, supplied: m.Supplied) -> list[Batch]:
         """The tensors of a message."""
         while self._returned:
             self._lent -= self._returned.popleft()
-        return batch_of(supplied, self._sample_bytes, self._keep)
+        return batches_of(supplied, self._sample_bytes, self._keep)
 
     def _keep(self, array: np.ndarray) -> np.ndarray:
         """An array for the loop, in the memory of servers or copied."""
@@ -317,14 +320,15 @@ class DataClient:
             return requests.room > 0 and len(requests.numbers) < most
 
     _largest = 1
-    """Samples of a batch, at most so far."""
+    """Samples of a request, at most so far."""
 
     def _ask(self, view: str, wanted: Wanted) -> int:
         rows = np.ascontiguousarray(wanted.rows, np.int64)
-        self._largest = max(self._largest, len(rows))
+        self._largest = max(self._largest, rows.size)
         with self._lock:
             requests = self._machine.requests
-            ask = m.Ask(requests.fresh(), view, wanted.epoch, len(rows), (rows.tobytes(),))
+            batches = 1 if rows.ndim == 1 else len(rows)
+            ask = m.Ask(requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), batches)
             self._tell(requests.ask(ask, time.monotonic()))
         return ask.number
 
@@ -356,7 +360,7 @@ class DataClient:
         with self._lock:
             self._wait(lambda: self._is_stopped or found is not None or came() or ends())
             if found is not None:
-                self._machine.handed += found.shape[-1]
+                self._machine.handed += found.shape[-1] * found.batches
                 self._machine.waited += time.perf_counter() - began
         return found
 

@@ -7,6 +7,7 @@ asks for them, how pictures are varied.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,6 +42,27 @@ class Wanted:
 
     epoch: int
     rows: Rows
+    """(image,); or, for several batches of as many samples, (batch, image)."""
+
+
+def together(wanted: Iterable[Wanted], sample_bytes: int, most_bytes: int, most: int) -> Iterator[Wanted]:
+    """The same batches, in order; neighbours of one epoch and as many samples together, up to so many batches
+    or so many bytes, where one has not more."""
+    held: list[Wanted] = []
+    for each in wanted:
+        if held:
+            first, count = held[0], len(each.rows)
+            is_full = len(held) >= min(most, most_bytes // max(1, sample_bytes * count))
+            if is_full or (each.epoch, count) != (first.epoch, len(first.rows)):
+                yield _joined(held)
+                held = []
+        held.append(each)
+    if held:
+        yield _joined(held)
+
+
+def _joined(wanted: Sequence[Wanted]) -> Wanted:
+    return Wanted(wanted[0].epoch, np.stack([each.rows for each in wanted]))
 
 
 def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
@@ -85,22 +107,26 @@ class Maker:
 
     def batch(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
         """The batch, of its rows as `read` gives them."""
-        return torch.from_numpy(self._last(wanted, stored)).permute(3, 2, 0, 1), torch.from_numpy(
-            self.labels[wanted.rows]
-        )
+        samples, labels = self.batches(Wanted(wanted.epoch, wanted.rows[None]), stored)
+        return samples[0], labels[0]
+
+    def batches(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
+        """Several batches, of their rows as `read` gives them, one batch after the other: samples (batch,
+        image, channel, y, x), each batch images last and beside the next one, and labels (batch, image)."""
+        last = torch.from_numpy(self._last(wanted, stored))
+        return last.permute(0, 4, 3, 1, 2), torch.from_numpy(self.labels[wanted.rows])
 
     def _last(self, wanted: Wanted, stored: NDArray[Any]) -> Float32:
-        """Float32 (y, x, channel, image)."""
-        restored = self.store.transform.restored
+        """Float32 (batch, y, x, channel, image)."""
+        restored, each = self.store.transform.restored, wanted.rows.shape
         if self.varying is not None:
-            values = self.varying(restored(stored), keys(self.seed, wanted.epoch, wanted.rows))
+            values = self.varying(restored(stored), keys(self.seed, wanted.epoch, wanted.rows.reshape(-1)))
             if self.box is not None:
                 values = values[:, :, *self.box.slices]
-            return np.ascontiguousarray(values.transpose(2, 3, 1, 0))
-        images = len(stored)
-        last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
-        values = restored(last).reshape(*stored.shape[1:], images)
-        return np.ascontiguousarray(values.transpose(1, 2, 0, 3))
+            return np.ascontiguousarray(values.reshape(*each, *values.shape[1:]).transpose(0, 3, 4, 2, 1))
+        last = np.ascontiguousarray(stored.reshape(*each, math.prod(stored.shape[1:])).swapaxes(1, 2))
+        values = restored(last).reshape(each[0], *stored.shape[1:], each[1])
+        return np.ascontiguousarray(values.transpose(0, 2, 3, 1, 4))
 
 
 def _mixed(state: Keys) -> Keys:

@@ -159,23 +159,28 @@ class ServedStore:
         return str(Terms.of(self.store, self._by_default))
 
     def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
-        """Samples, images last, and labels, of an epoch. Raises UserError for what is not there, StoreError
-        for a damaged chunk."""
+        """One batch of an epoch, by its rows (image,); raises as `batches` does."""
+        samples, labels = self.batches(view, epoch, rows[None])
+        return samples[0], labels[0]
+
+    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
+        """Batches of an epoch, by their rows (batch, image), as `Maker.batches` makes them. Raises UserError
+        for what is not there, StoreError for a damaged chunk."""
         maker, shards = self._maker(view)
         count = len(maker.labels)
-        if not 0 < len(rows) <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
+        if not 0 < rows.size <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
             raise UserError(
-                f"a batch of {len(rows)} rows of epoch {epoch} is none of {maker.split}, which has {count}"
+                f"a batch of {rows.size} rows of epoch {epoch} is none of {maker.split}, which has {count}"
             )
         shape = self.store.shape
         plane = shape.height * shape.width if maker.box is None else maker.box.size
         each = max(1, 4 * shape.channels * plane)
-        if each * len(rows) > BATCH_BYTES:
+        if each * rows.size > BATCH_BYTES:
             raise UserError(
-                f"a batch of {len(rows)} samples of {each} bytes is too long to send; take "
+                f"a batch of {rows.size} samples of {each} bytes is too long to send; take "
                 f"{BATCH_BYTES // each} samples at most, or read without data servers"
             )
-        return maker.batch(Wanted(epoch, rows), self.cache.rows(shards, rows, maker.read))
+        return maker.batches(Wanted(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
 
     def _maker(self, text: str) -> tuple[Maker, Shards]:
         with self._lock:

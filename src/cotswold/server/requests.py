@@ -53,7 +53,12 @@ class Asking:
     """How a trainer asks."""
 
     window: int = 8
-    """Batches that are asked for, or made and not handed out, at most."""
+    """Requests that are under way, or made and not handed out, at most."""
+    together: int = 8
+    """Batches of a request, at most; they are asked for together because a request costs as much as the
+    transforms of a hundred small pictures."""
+    together_bytes: int = 2 << 20
+    """Of a request of more than one batch, at most."""
     late: float = 3.0
     """After so many times the usual a request is late."""
     late_seconds: float = 0.25
@@ -67,7 +72,7 @@ class Asking:
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise ValueError(f"a window of {self.window} batches; it must be at least 1")
+            raise ValueError(f"a window of {self.window} requests; it must be at least 1")
         for name in ("late", "late_seconds", "retry_seconds", "lonely_seconds", "pause_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
@@ -371,7 +376,9 @@ def _misfit(supplied: Supplied, request: _Request | None) -> str:
     """What a batch has that was not asked for; empty where it is what was."""
     if request is None:
         return ""
-    shape, targets, samples = supplied.shape, supplied.targets, request.ask.samples
-    if len(shape) == 4 and len(targets) in (1, 2) and shape[3] == targets[0] == samples:
+    shape, targets, ask = supplied.shape, supplied.targets, request.ask
+    is_formed = len(shape) == 4 and len(targets) in (1, 2) and supplied.batches == ask.batches
+    if is_formed and shape[3] == targets[0] and shape[3] * ask.batches == ask.samples:
         return ""
-    return f"it sent samples {shape} and targets {targets} where {samples} were asked for"
+    sent = f"samples {(supplied.batches, *shape)} and targets {(supplied.batches, *targets)}"
+    return f"it sent {sent} where {ask.samples} samples were asked for in batches: {ask.batches}"

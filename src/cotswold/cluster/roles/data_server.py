@@ -61,10 +61,11 @@ class DataWork(Protocol):
         """What is kept in memory."""
         ...
 
-    def batch(
+    def batches(
         self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Samples ``(image, channel, y, x)``, images last, and labels. Raises CotswoldError."""
+        """Of rows ``(batch, image)``: samples ``(batch, image, channel, y, x)``, each batch images last and
+        beside the next one, and labels ``(batch, image, ...)``. Raises CotswoldError."""
         ...
 
 
@@ -225,7 +226,7 @@ class DataServer:
                 self._refuse(job, "")
             elif self._machine.done(job):
                 self._supplied += job.ask.samples
-                self._batches += 1
+                self._batches += job.ask.batches
                 self._sent_bytes += size
                 self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
 
@@ -256,9 +257,12 @@ class DataServer:
                 if self._slow_seconds:
                     time.sleep(self._slow_seconds)
                 rows = np.frombuffer(buffer_of(job.ask.buffers), np.int64)
-                if len(rows) != job.ask.samples:
-                    raise UserError(f"{len(rows)} rows where {job.ask.samples} were announced")
-                found = self._work.batch(job.ask.view, job.ask.epoch, rows)
+                ask = job.ask
+                if len(rows) != ask.samples or ask.batches < 1 or ask.samples % ask.batches:
+                    raise UserError(
+                        f"{len(rows)} rows where {ask.samples} in {ask.batches} batches were announced"
+                    )
+                found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1))
             except CotswoldError as error:
                 found = str(error) or type(error).__name__
             except BaseException as error:  # a transform of somebody's own may raise anything
@@ -277,12 +281,13 @@ def buffer_of(buffers: tuple[object, ...]) -> memoryview:
 
 
 def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.Supplied:
-    """A batch as a message, of which nothing is copied: samples are images last."""
-    last = samples.permute(2, 3, 1, 0).numpy()
+    """Batches as a message, of which nothing is copied: each is images last, and beside the next one."""
+    last = samples.permute(0, 3, 4, 2, 1).numpy()
     return m.Supplied(
         server,
         number,
-        tuple(last.shape),
-        tuple(labels.shape),
+        tuple(last.shape[1:]),
+        tuple(labels.shape[1:]),
         (last.data.cast("B"), labels.numpy().data.cast("B")),
+        len(last),
     )

@@ -83,7 +83,7 @@ class Depart:
 
 @dataclass(frozen=True)
 class Ask:
-    """A trainer wants a batch; answered by `Supplied` or `Unsupplied`."""
+    """A trainer wants a batch, or several of as many samples; answered by `Supplied` or `Unsupplied`."""
 
     number: int
     """1, 2, 3, ... of this trainer's requests."""
@@ -91,8 +91,10 @@ class Ask:
     """JSON: which view of the samples."""
     epoch: int
     samples: int
+    """Of all."""
     buffers: tuple[object, ...]
-    """One: the rows, int64."""
+    """One: the rows, int64, of one batch after the other."""
+    batches: int = 1
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,17 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Supplied:
-    """A batch."""
+    """What was asked for."""
 
     server: str
     number: int
     shape: tuple[int, ...]
-    """(y, x, channel, image), float32."""
+    """(y, x, channel, image) of each batch, float32."""
     targets: tuple[int, ...]
-    """(image,) for classes, int64; (image, number) for numbers to predict, float32."""
+    """Of each batch: (image,) for classes, int64; (image, number) for numbers to predict, float32."""
     buffers: tuple[object, ...]
-    """Samples and labels."""
+    """Samples and labels, of one batch after the other."""
+    batches: int = 1
 
 
 @dataclass(frozen=True)
