@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -180,8 +180,8 @@ def test_batches_that_are_asked_for_together_are_the_same(
     asked: list[int] = []
     ask = DataClient._ask
 
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
-        asked.append(len(wanted.rows))
+    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
+        asked.extend(len(each.rows) for each in wanted)
         return ask(client, view, wanted)
 
     monkeypatch.setattr(DataClient, "_ask", noted)

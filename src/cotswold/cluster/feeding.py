@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -144,13 +145,11 @@ class DataClient:
             return
         try:
             while True:
-                while not ended and self._has_room(sample_bytes):
-                    each = next(requests, None)
-                    if each is None:
-                        ended = True
-                    else:
-                        self._ask(text, each)
-                        asked += 1
+                # half a window at a time, which wakes the other thread once; the first alone tells the bytes
+                while not ended and 2 * asked <= (window := self._window(sample_bytes)):
+                    more = list(islice(requests, window - asked if asked else 1))
+                    ended = not more
+                    asked += len(self._ask(text, more))
                 if ended and not asked:
                     return
                 found = self._take()
@@ -215,10 +214,10 @@ class DataClient:
     def ask(self, view: View, wanted: Wanted, sample_bytes: int) -> int | None:
         """Have a batch made that is not wanted yet, where there is room for one; its number, for `have` or
         `drop`. Nothing of `batches` or `drawn` beside it. Raises MachineError where nobody makes it."""
-        if not self._is_there() or not self._has_room(sample_bytes):
+        if not self._is_there() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
-        return self._ask(str(view), wanted)
+        return self._ask(str(view), (Wanted(wanted.epoch, wanted.rows[None]),))[0]
 
     def have(self, number: int) -> Batch:
         """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
@@ -313,24 +312,28 @@ class DataClient:
                 )
             return not self._is_stopped
 
-    def _has_room(self, sample_bytes: int) -> bool:
-        with self._lock:
-            requests = self._machine.requests
-            most = max(2, AHEAD_BYTES // max(1, sample_bytes * self._largest))
-            return requests.room > 0 and len(requests.numbers) < most
+    def _window(self, sample_bytes: int) -> int:
+        """How many requests may be under way, or made and not handed out."""
+        most = max(2, AHEAD_BYTES // max(1, sample_bytes * self._largest))
+        return min(self._machine.requests.asking.window, most)
 
     _largest = 1
     """Samples of a request, at most so far."""
 
-    def _ask(self, view: str, wanted: Wanted) -> int:
-        rows = np.ascontiguousarray(wanted.rows, np.int64)
-        self._largest = max(self._largest, rows.size)
+    def _ask(self, view: str, wanted: Iterable[Wanted]) -> list[int]:
+        """Have batches made, of rows (batch, image); the numbers of the requests."""
+        requests = self._machine.requests
+        sends, numbers = list[m.Send](), list[int]()
         with self._lock:
-            requests = self._machine.requests
-            batches = 1 if rows.ndim == 1 else len(rows)
-            ask = m.Ask(requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), batches)
-            self._tell(requests.ask(ask, time.monotonic()))
-        return ask.number
+            for each in wanted:
+                rows = np.ascontiguousarray(each.rows, np.int64)
+                self._largest = max(self._largest, rows.size)
+                numbers.append(requests.fresh())
+                ask = m.Ask(numbers[-1], view, each.epoch, rows.size, (rows.tobytes(),), len(rows))
+                sends += requests.ask(ask, time.monotonic())
+            if sends:
+                self._tell(sends)
+        return numbers
 
     def _next_drawn(self, drawn: EpochPass) -> m.Supplied | None:
         """The next batch of a pass; None where there is none any more."""

@@ -20,7 +20,7 @@ import zmq
 from tests.ports import free_ports
 
 from cotswold.cluster.transport import Endpoint, Event, Lost, Message, Ready
-from cotswold.cluster.transport.address import Address
+from cotswold.cluster.transport.address import Address, this_host
 from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
 from cotswold.cluster.transport.frames import framed
 from cotswold.errors import ClusterError, MachineError, UserError
@@ -290,6 +290,25 @@ def test_who_has_another_token_gets_no_further_than_the_handshake(
     assert isinstance(lost, Lost) and "token" in lost.why
     assert one.receive(0.2) is None
     assert one.peers == () and one.refused["strangers"] == 1
+
+
+@pytest.mark.parametrize("where", ["unix", "tcp"])
+def test_who_ends_while_it_is_called_has_not_refused_the_token(
+    make: Make, where: str, tmp_path: Path
+) -> None:
+    one = make("one", host="127.0.0.1")
+    path = str(tmp_path / "ends")
+    with socket.socket(socket.AF_UNIX if where == "unix" else socket.AF_INET) as listener:
+        listener.bind(path if where == "unix" else ("127.0.0.1", 0))
+        listener.listen()
+        unix = f"ipc://{path}" if where == "unix" else None
+        tcp = None if where == "unix" else f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        one.connect("other", str(Address(this_host(), os.getpid(), "challenge", unix, tcp, "hmac")))
+        called, _ = listener.accept()
+        assert called.recv(1)
+        called.close()
+    lost = heard(one)
+    assert isinstance(lost, Lost) and lost.peer == "other" and "token" not in lost.why
 
 
 @pytest.mark.parametrize("where", ["unix", "tcp"])

@@ -73,6 +73,8 @@ class Peer:
         self._read = read
         self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
+        # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
+        self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         self.socket = context.socket(zmq.DEALER)
         self.monitor = self.socket.get_monitor_socket(_ENDED | REFUSED)
         self.descriptor, self.monitor_descriptor = self.socket.FD, self.monitor.FD
@@ -173,9 +175,9 @@ class Peer:
         while has_come(self.monitor):
             said = self.monitor.recv_multipart()
             event = int.from_bytes(said[0][:2], "little")
-            if event & REFUSED:
+            if event & self._refusals:
                 why = "it refused the token of this run"
-            elif event & _ENDED and why is None:
+            elif why is None:
                 why = "its connection ended" if self.is_welcome else "it does not answer at its address"
         return why
 
