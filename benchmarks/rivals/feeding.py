@@ -130,19 +130,13 @@ def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def measured(
-    feeding: Feeding, batches: Iterator[Any], transform: str, stood: Callable[[], float] | None = None
-) -> None:
-    """Take batches for the time that was asked for, and print what came of it.
-
-    ``stood``: the seconds for which the trainer has stood still until a batch came, where that is known apart
-    from what it costs to ask for one and to take it.
-    """
-    until = time.monotonic() + feeding.warm_seconds
+def measured(feeding: Feeding, batches: Iterator[Any], transform: str) -> None:
+    """Take batches for the time that was asked for, after a while that counts for nothing, from the first
+    batch on; print what came of it."""
     next(batches)
+    until = time.monotonic() + feeding.warm_seconds
     while time.monotonic() < until:
         next(batches)
-    stood_before = stood() if stood else 0.0
     before, began = processor_seconds(), time.monotonic()
     samples, waited, paused = 0, 0.0, 0.0
     while (now := time.monotonic()) - began < feeding.seconds:
@@ -161,7 +155,6 @@ def measured(
                 "samples": samples,
                 "seconds": seconds,
                 "waited_seconds": waited,
-                "stood_seconds": stood() - stood_before if stood else None,
                 "paused_seconds": paused,
                 "processor_seconds": sum(used - before.get(pid, 0.0) for pid, used in after.items()),
                 "memory_bytes": sum(map(memory_bytes, after)),

@@ -300,7 +300,7 @@ def test_what_a_server_cannot_make_is_an_error_and_no_end_of_the_epoch(
 def test_a_connection_that_breaks_is_an_error_and_no_end_of_the_epoch(
     stream: str | None, pool: tuple[DataPool, Token]
 ) -> None:
-    with connected(pool, stream=stream, batch_size=50) as batches:
+    with connected(pool, stream=stream, batch_size=2) as batches:
         batches.set_epoch(0)
         found = iter(batches)
         next(found)

@@ -93,12 +93,14 @@ def test_ranks_without_a_secret_or_on_several_hosts_are_told_what_to_do(
 def test_ranks_whose_data_servers_are_lost_save_the_same_step_and_go_on_from_there(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of("supervised", pictures).replace("epochs = 4", "epochs = 12")
+    recipe = recipe_of("supervised", pictures).replace(
+        "epochs = 4", "epochs = 30"
+    )  # more than is asked ahead
     token, run = Token.new().text, tmp_path / "served"
     assert trained(recipe, tmp_path / "alone", stores) == ["", ""]
     for complaint in trained(with_servers(recipe, 2), run, stores, token, dies_at=9):
         assert "data servers" in complaint and "resume the run" in complaint
-    assert 9 <= bits(RunDirectory.open(run))[1]["position"]["total"] < 40
+    assert 9 <= bits(RunDirectory.open(run))[1]["position"]["total"] < 100
     assert trained(with_servers(recipe, 2), run, stores, token) == ["", ""]
     one, other = (last(RunDirectory.open(each).checkpoints) for each in (tmp_path / "alone", run))
     assert one.state["position"] == other.state["position"]

@@ -2,8 +2,8 @@
 
 Knows: a pool and its only trainer. Does not know: who asks, what is compared.
 
-The head is a process of its own, as for a run with ``[data] servers = N``; whoever asks for batches is the
-trainer.
+The head is a process of its own, as for a run with ``[data] servers = N``, and whoever takes batches has a
+reader, as a run has: its thread asks for them, and keeps some ready.
 """
 
 from __future__ import annotations
@@ -13,25 +13,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 
 from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PoolSettings
 from cotswold.cluster.feeding import DataClient, asking_of
-from cotswold.data import Store
-from cotswold.data.buffer import Epoch
-from cotswold.data.making import Wanted
-from cotswold.data.order import Buffered, Split
-from cotswold.data.reader import shuffle_bytes, stored_bytes
+from cotswold.cluster.served_feed import ServedFeed
+from cotswold.data import Reader, Store
 from cotswold.data.serving import View
 from cotswold.host import Token
 from cotswold.training.data_feed import head
 from rivals.feeding import KERNELS, Feeding, measured
 
 WINDOW = 8
-"""Batches that are asked ahead, as in a run."""
+"""Requests that are asked ahead, as in a run."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +36,6 @@ class Serving:
 
     store: str
     cache_bytes: int
-
-
-def batches(client: DataClient, store: Store, feeding: Feeding) -> Iterator[torch.Tensor]:
-    """Epoch after epoch, in the order of a run."""
-    rows = Split(store.splits["train"], store.shard("train"), 0)
-    order = Buffered(rows, max(1, shuffle_bytes(store, "train") // stored_bytes(store)))
-    wanted = (
-        Wanted(epoch, each)
-        for epoch in count()
-        for each in Epoch(epoch, order.rows(epoch), feeding.batch).batches()
-        if len(each) == feeding.batch
-    )
-    shape = store.shape
-    view = View("train", 0, None, feeding.tables)
-    sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-    return (samples for samples, _ in client.batches(view, wanted, sample_bytes))
 
 
 def main(told: dict[str, object]) -> None:
@@ -73,7 +53,17 @@ def main(told: dict[str, object]) -> None:
             {client.name: client.own_address},
         )
         held.enter_context(pool)
-        measured(feeding, batches(client, store, feeding), KERNELS, lambda: client.waited)
+        shape = store.shape
+        sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
+        feed = ServedFeed(client, View("train", 0, None, feeding.tables), sample_bytes)
+        reader = Reader(store, "train", feeding.batch, feed=feed)
+        held.callback(reader.close)
+        measured(feeding, _samples(reader), KERNELS)
+
+
+def _samples(reader: Reader) -> Iterator[torch.Tensor]:
+    while True:
+        yield reader.next()[0]
 
 
 if __name__ == "__main__":

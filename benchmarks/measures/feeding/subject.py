@@ -124,11 +124,6 @@ class Bench:
             "samples_a_second": rounded(samples / seconds),
             "samples_a_core_second": rounded(samples / _number(found, "processor_seconds")),
             "waited": rounded(_number(found, "waited_seconds") / seconds),
-            **(
-                {"stood": rounded(_number(found, "stood_seconds") / seconds)}
-                if found["stood_seconds"] is not None
-                else {}
-            ),
             "memory_mib": rounded(_number(found, "memory_bytes") / 2**20),
         }
 

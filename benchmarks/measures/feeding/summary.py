@@ -120,13 +120,10 @@ def _bars(cells: Cells, subjects: Sequence[str]) -> list[Document]:
                 _bar(f"{subject}: processor time beyond the transforms alone", over, OVER_MOST, True)
             )
         starving = _rounds(cells, "starving", subject, OURS)
-        for name, what in (
-            ("waited", "a trainer's waiting at 1/1.2 of the rate, asking and taking included"),
-            ("stood", "of it, standing still because the batch had not come"),
-        ):
-            if starving:
-                waits = [number(each, name) for each in starving]
-                found.append(_bar(f"{subject}: {what}", waits, WAITED_MOST, True))
+        if starving:
+            waits = [number(each, "waited") for each in starving]
+            what = "a trainer's waiting at 1/1.2 of the rate, what taking a batch costs included"
+            found.append(_bar(f"{subject}: {what}", waits, WAITED_MOST, True))
         cache = [*of(cells, "cache", subject).values()]
         if cache:
             copies = [number(each, "hit_of_copy") for each in cache]

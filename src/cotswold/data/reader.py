@@ -5,14 +5,14 @@ Knows: a store, an order, a thread. Does not know: what the batches are for.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from cotswold.data.ahead import Ahead
 from cotswold.data.buffer import Epoch
 from cotswold.data.feed import Feed, StoreFeed
 from cotswold.data.making import Batch, Maker, Varying
@@ -24,7 +24,6 @@ from cotswold.geometry import Box
 
 _AHEAD = 8
 """Batches that wait at most."""
-_POLL_SECONDS = 0.2
 
 
 class Reader:
@@ -73,7 +72,7 @@ class Reader:
         """Batches of that epoch that were handed out."""
         self.waited_seconds = 0.0
         """How long the caller has waited for batches in all."""
-        self._ahead: _Ahead | None = None
+        self._ahead: Ahead[Batch] | None = None
 
     def __len__(self) -> int:
         """Batches in one epoch."""
@@ -94,7 +93,7 @@ class Reader:
         """The next batch, whatever epoch it belongs to. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
             batches = self._feed.batches(self._order, self._epochs(self.epoch, self.position))
-            self._ahead = _Ahead(batches, self._feed.stop)
+            self._ahead = Ahead(batches, self._feed.stop, _AHEAD)
         begun = time.perf_counter()
         try:
             batch = self._ahead.get()
@@ -161,10 +160,12 @@ class Reader:
     def _epochs(self, epoch: int, position: int) -> Iterator[Epoch]:
         """Epochs without end, from a position of one."""
         last = self.samples if self._keep_last else len(self) * self._batch
-        while True:
-            rows = self._order.rows(epoch)[position * self._batch : last]
-            yield Epoch(epoch, rows, self._batch)
-            epoch, position = epoch + 1, 0
+        with ThreadPoolExecutor(1, "order") as apart:  # an order takes as long as many batches
+            rows = self._order.rows(epoch)
+            while True:
+                coming = apart.submit(self._order.rows, epoch + 1)
+                yield Epoch(epoch, rows[position * self._batch : last], self._batch)
+                epoch, position, rows = epoch + 1, 0, coming.result()
 
 
 def shuffle_bytes(store: Store, split: str) -> int:
@@ -176,44 +177,3 @@ def shuffle_bytes(store: Store, split: str) -> int:
 def stored_bytes(store: Store) -> int:
     """Of a whole sample, so that whoever reads a window of it has the same order."""
     return store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
-
-
-class _Ahead:
-    """A thread that keeps a few batches ready, and hands on what goes wrong in it."""
-
-    def __init__(self, batches: Generator[Batch, None, None], stop: Callable[[], None]) -> None:
-        """``stop`` ends the waiting of ``batches`` in another thread."""
-        self._batches, self._stop_waiting = batches, stop
-        self._ready: queue.Queue[Batch | Exception] = queue.Queue(_AHEAD)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
-        self._thread.start()
-
-    def get(self) -> Batch:
-        found = self._ready.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def close(self) -> None:
-        self._stop.set()
-        self._stop_waiting()
-        self._thread.join()
-        self._batches.close()
-
-    def _run(self) -> None:
-        try:
-            for batch in self._batches:
-                if not self._put(batch):
-                    return
-        except Exception as error:  # raised again where the batch was asked for
-            self._put(error)
-
-    def _put(self, item: Batch | Exception) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._ready.put(item, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
