@@ -197,14 +197,58 @@ def test_batches_that_are_asked_for_together_are_the_same(
 def test_batches_together_have_no_more_bytes_than_they_may() -> None:
     rows = np.arange(40)
     wanted = [Wanted(0, rows[start : start + 4]) for start in range(0, 40, 4)]
-    assert [len(each.rows) for each in together(iter(wanted), 100, 1200, 8)] == [3, 3, 3, 1]
+    assert [len(each.rows) for each in together(iter(wanted), 100, 1400, 8)] == [3, 3, 3, 1]
     assert [len(each.rows) for each in together(iter(wanted), 100, 1, 8)] == [1] * 10
     assert [len(each.rows) for each in together(iter(wanted), 0, 1, 8)] == [1] * 10
-    assert np.array_equal(np.concatenate([each.rows.ravel() for each in together(wanted, 1, 99, 8)]), rows)
+    assert np.array_equal(np.concatenate([each.rows.ravel() for each in together(wanted, 1, 199, 8)]), rows)
     odd = [Wanted(0, rows[:4]), Wanted(0, rows[4:8]), Wanted(0, rows[8:9])]
-    assert [each.rows.shape for each in together(odd, 1, 1000, 8)] == [(2, 4), (1, 1)]
+    assert [each.rows.shape for each in together(odd, 1, 10_000, 8)] == [(2, 4), (1, 1)]
+    assert [len(each.rows) for each in together(wanted, 0, 160, 8)] == [2] * 5, "rows and labels count"
     two = [Wanted(0, rows[:4]), Wanted(1, rows[:4]), Wanted(1, rows[4:8])]
-    assert [(each.epoch, len(each.rows)) for each in together(two, 1, 1000, 8)] == [(0, 1), (1, 2)]
+    assert [(each.epoch, len(each.rows)) for each in together(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(("varying", "most"), [("", 8), ('[{"name": "own"}]', 1)])
+def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_servers(
+    varying: str, most: int, store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
+        asked.extend(len(each.rows) for each in wanted)
+        raise MachineError("enough")
+
+    monkeypatch.setattr(DataClient, "_ask", noted)
+    wanted = (Wanted(0, np.arange(4)) for _ in range(100))
+    with served(store, fork_server) as (pool, token), DataClient(token, pool.address) as client:
+        with pytest.raises(MachineError, match="enough"):
+            next(client.batches(View("train", varying=varying), wanted, 4))
+    assert set(asked) == {most}
+
+
+def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
+    store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape, asked = store.shape, list[int]()
+    sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
+    monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
+    ask = DataClient._ask
+
+    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
+        numbers = ask(client, view, wanted)
+        asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
+        return numbers
+
+    monkeypatch.setattr(DataClient, "_ask", noted)
+    wanted = [Wanted(0, np.arange(1)), *(Wanted(0, np.arange(20)) for _ in range(12))]
+    asking = replace(ASKING, together=1)
+    with (
+        served(store, fork_server) as (pool, token),
+        DataClient(token, pool.address, asking=asking) as client,
+    ):
+        found = list(client.batches(View("train"), iter(wanted), sample_bytes))
+    assert [len(labels) for _, labels in found] == [1] + [20] * 12
+    assert max(asked) <= 60
 
 
 def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_server: ForkServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -96,6 +97,14 @@ def test_a_batch_that_is_too_long_to_send_is_refused_and_the_next_one_made() -> 
 
     refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
     assert isinstance(refused, Unsupplied) and "is too long for a message" in refused.why
+    assert isinstance(made, Supplied) and made.number == 2
+
+
+@pytest.mark.parametrize("batches", [-1, 0, 4, 1 << 40])
+def test_batches_that_cannot_be_are_refused_and_the_next_ones_made(batches: int) -> None:
+    odd = replace(ask(1, 6)[1], batches=batches)
+    refused, made = answers(Work(plain), Talk([("trainer", odd), ask(2)], 2))
+    assert isinstance(refused, Unsupplied) and f"6 in {batches} batches" in refused.why
     assert isinstance(made, Supplied) and made.number == 2
 
 

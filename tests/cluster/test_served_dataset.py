@@ -91,6 +91,14 @@ def test_passes_in_an_order_of_its_own_are_epochs_one_after_the_other(
             assert all(torch.equal(x, y) for (x, _), (y, _) in zip(found, wanted, strict=True)), epoch
 
 
+def test_a_pass_of_this_process_tells_workers_no_epoch(pool: tuple[DataPool, Token]) -> None:
+    found = connected(pool)
+    next(iter(found))
+    loader = DataLoader(found, batch_size=None, num_workers=1, multiprocessing_context="forkserver")
+    with pytest.raises(UserError, match="set_epoch"):
+        next(iter(loader))
+
+
 def test_workers_of_a_loader_have_parts_of_an_order_of_its_own(
     store: Store,  # noqa: F811  # the fixture
     pool: tuple[DataPool, Token],

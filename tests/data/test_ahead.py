@@ -79,6 +79,8 @@ def test_what_goes_wrong_comes_after_what_was_made() -> None:
     assert [ahead.get(), ahead.get()] == [1, 2]
     with pytest.raises(ValueError, match="no third one"):
         ahead.get()
+    with pytest.raises(EOFError):
+        ahead.get()
     ahead.close()
 
 

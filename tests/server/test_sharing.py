@@ -165,7 +165,12 @@ def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pyt
     ("other", "why"),
     [
         ({"what": "the half"}, "hands out all, and this trainer wants the half"),
-        ({"samples": 11}, "take another name"),
+        (
+            {"samples": 11},
+            "hands out 10 samples all, and this trainer wants 11 samples all; take another name",
+        ),
+        ({"what": "[" * 100_000}, "take another name"),
+        ({"what": '[[1, 2], ["a", 3]]'}, "hands out all, and"),
         ({"at_least_once": True}, "asks otherwise"),
         ({"want": 0}, "are none"),
         ({"most": 1000}, "are none"),

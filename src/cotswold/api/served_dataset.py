@@ -64,6 +64,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._client: DataClient | None = None
         self._process = 0
         self._is_closed = self._has_told = self._is_named = False
+        self._next = 0
+        """The epoch of the next pass in an order of its own, unless `set_epoch` names one."""
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next pass be that of ``epoch``."""
@@ -139,9 +141,10 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def _own(
         self, client: DataClient, view: View, terms: Terms, split: SplitTerms
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        epoch = max(0, int(self._epoch))
-        if get_worker_info() is None:
-            self._epoch.fill_(epoch + 1)
+        epoch = int(self._epoch)
+        if get_worker_info() is None:  # workers do not hear of passes, and need `set_epoch`
+            epoch = epoch if self._is_named else self._next
+            self._next, self._is_named = epoch + 1, False
         rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
         rows = part_of_worker(rows, self._batch_size, *worker_of_loader())
         wanted = (Wanted(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())

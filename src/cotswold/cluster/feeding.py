@@ -16,7 +16,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -139,16 +138,21 @@ class DataClient:
         self._check_is_on(number)
         text, ended, asked = str(view), False, 0
         asking = self._machine.requests.asking
-        requests = together(wanted, sample_bytes, asking.together_bytes, asking.together)
+        most = 1 if view.names_own else asking.together  # which may depend on what else is in the batch
+        requests = together(wanted, sample_bytes, asking.together_bytes, most)
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
         try:
             while True:
-                # half a window at a time, which wakes the other thread once; the first alone tells the bytes
-                while not ended and 2 * asked <= (window := self._window(sample_bytes)):
-                    more = list(islice(requests, window - asked if asked else 1))
-                    ended = not more
+                if not ended and 2 * asked <= self._window(sample_bytes):  # which wakes the other thread once
+                    more: list[Wanted] = []
+                    while not ended and asked + len(more) < self._window(sample_bytes):
+                        each = next(requests, None)
+                        ended = each is None
+                        if each is not None:
+                            self._largest = max(self._largest, each.rows.size)
+                            more.append(each)
                     asked += len(self._ask(text, more))
                 if ended and not asked:
                     return
@@ -292,15 +296,15 @@ class DataClient:
         """The tensors of a message."""
         while self._returned:
             self._lent -= self._returned.popleft()
-        return batches_of(supplied, self._sample_bytes, self._keep)
+        return batches_of(supplied, self._sample_bytes, self._is_lent)
 
-    def _keep(self, array: np.ndarray) -> np.ndarray:
-        """An array for the loop, in the memory of servers or copied."""
+    def _is_lent(self, array: np.ndarray) -> bool:
+        """Whether the loop may have an array in the memory of servers; it is counted until it is let go."""
         if self._lent + array.nbytes > LENT_BYTES:
-            return array.copy()
+            return False
         self._lent += array.nbytes
         weakref.finalize(array, self._returned.append, array.nbytes).atexit = False
-        return array
+        return True
 
     def _is_there(self) -> bool:
         """Wait until a server is there; False where that is not wanted any more."""

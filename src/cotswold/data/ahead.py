@@ -27,7 +27,7 @@ class Ahead(Generic[T]):
         self._ready: deque[T | Exception] = deque()
         self._changed = threading.Condition()
         # each is told of in `_changed` before what it waits for is looked at, so that no change is missed
-        self._is_taker_waiting = self._is_maker_waiting = self._is_stopped = False
+        self._is_taker_waiting = self._is_maker_waiting = self._is_stopped = self._is_ended = False
         self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
         self._thread.start()
 
@@ -36,12 +36,14 @@ class Ahead(Generic[T]):
         return len(self._ready)
 
     def get(self) -> T:
-        """What comes next; raises what the iterator raised, after which nothing comes."""
+        """What comes next; raises what the iterator raised, and EOFError where nothing comes any more."""
         if not self._ready:
             with self._changed:
                 self._is_taker_waiting = True
-                self._changed.wait_for(lambda: self._ready)
+                self._changed.wait_for(lambda: self._ready or self._is_ended)
                 self._is_taker_waiting = False
+            if not self._ready:
+                raise EOFError("nothing more is made")
         found = self._ready.popleft()
         if self._is_maker_waiting and self._has_room:
             with self._changed:
@@ -71,6 +73,10 @@ class Ahead(Generic[T]):
                 self._put(each)
         except Exception as error:  # raised again where the next one was wanted
             self._put(error)
+        finally:
+            with self._changed:
+                self._is_ended = True
+                self._changed.notify_all()
 
     def _put(self, item: T | Exception) -> None:
         self._ready.append(item)

@@ -24,6 +24,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 """Samples, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
 (image,), or regression targets, float32 (image, target)."""
 Keys = NDArray[np.uint64]
+_ROW_BYTES = 16
+"""Of a sample's row and label."""
 
 
 class Varying(Protocol):
@@ -52,7 +54,7 @@ def together(wanted: Iterable[Wanted], sample_bytes: int, most_bytes: int, most:
     for each in wanted:
         if held:
             first, count = held[0], len(each.rows)
-            is_full = len(held) >= min(most, most_bytes // max(1, sample_bytes * count))
+            is_full = len(held) >= min(most, most_bytes // max(1, (sample_bytes + _ROW_BYTES) * count))
             if is_full or (each.epoch, count) != (first.epoch, len(first.rows)):
                 yield _joined(held)
                 held = []

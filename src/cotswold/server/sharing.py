@@ -192,6 +192,8 @@ class _Stream:
             return f"the stream {self.name!r} delivers each sample {how}, and this trainer asks otherwise"
         if (draw.what, draw.samples) != (self.what, self.samples):
             ours, theirs = _apart(self.what, draw.what)
+            if draw.samples != self.samples:
+                ours, theirs = f"{self.samples} samples {ours}", f"{draw.samples} samples {theirs}"
             return (
                 f"the stream {self.name!r} hands out {ours}, and this trainer wants {theirs}; take another "
                 "name for another stream"
@@ -371,11 +373,11 @@ def _account(epoch: _Epoch) -> Drawn:
 def _apart(one: str, other: str) -> tuple[str, str]:
     """Two JSON tables in words, without what is the same; other texts as they are."""
     try:
-        tables = [dict(json.loads(each)) for each in (one, other)]
-    except (ValueError, TypeError):
+        ours, theirs = json.loads(one), json.loads(other)
+    except (ValueError, RecursionError):
         return one, other
-    names = [
-        name for name in tables[0].keys() | tables[1].keys() if tables[0].get(name) != tables[1].get(name)
-    ]
-    told = [", ".join(f"{name} {table.get(name)}" for name in sorted(names)) for table in tables]
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return one, other
+    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    told = [", ".join(f"{name} {table.get(name)}" for name in names) for table in (ours, theirs)]
     return told[0], told[1]
