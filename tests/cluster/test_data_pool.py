@@ -220,9 +220,12 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
 
     monkeypatch.setattr(DataClient, "_ask", noted)
     wanted = (Wanted(0, np.arange(4)) for _ in range(100))
-    with served(store, fork_server) as (pool, token), DataClient(token, pool.address) as client:
-        with pytest.raises(MachineError, match="enough"):
-            next(client.batches(View("train", varying=varying), wanted, 4))
+    with (
+        served(store, fork_server) as (pool, token),
+        DataClient(token, pool.address) as client,
+        pytest.raises(MachineError, match="enough"),
+    ):
+        next(client.batches(View("train", varying=varying), wanted, 4))
     assert set(asked) == {most}
 
 
