@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -180,8 +180,8 @@ def test_batches_that_are_asked_for_together_are_the_same(
     asked: list[int] = []
     ask = DataClient._ask
 
-    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
-        asked.extend(len(each.rows) for each in wanted)
+    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+        asked.append(len(wanted.rows))
         return ask(client, view, wanted)
 
     monkeypatch.setattr(DataClient, "_ask", noted)
@@ -214,8 +214,8 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
 ) -> None:
     asked: list[int] = []
 
-    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
-        asked.extend(len(each.rows) for each in wanted)
+    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+        asked.append(len(wanted.rows))
         raise MachineError("enough")
 
     monkeypatch.setattr(DataClient, "_ask", noted)
@@ -237,10 +237,10 @@ def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
     monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
     ask = DataClient._ask
 
-    def noted(client: DataClient, view: str, wanted: Sequence[Wanted]) -> list[int]:
-        numbers = ask(client, view, wanted)
+    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+        number = ask(client, view, wanted)
         asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
-        return numbers
+        return number
 
     monkeypatch.setattr(DataClient, "_ask", noted)
     wanted = [Wanted(0, np.arange(1)), *(Wanted(0, np.arange(20)) for _ in range(12))]
@@ -308,7 +308,7 @@ def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> Non
         batches = client.batches(View("train"), iter(()), 4)
         client.stop()
         assert list(batches) == []
-        batches = client.drawn(View("train"), Drawing("s", "", 2, 1), 0, np.arange)
+        batches = client.drawn(View("train"), Drawing("s", (), 2, 1), 0, np.arange)
         client.stop()
         assert list(batches) == []
 

@@ -32,9 +32,9 @@ def switching(seconds: float) -> Iterator[None]:
 def test_all_come_in_order_however_often_threads_take_turns(most: int, seconds: float) -> None:
     numbers = (number for number in count())
     with switching(seconds):
-        ahead = Ahead(numbers, lambda: None, most)
+        ahead = Ahead(numbers, most)
         try:
-            assert [ahead.get() for _ in range(NUMBERS)] == [*range(NUMBERS)]
+            assert [next(ahead) for _ in range(NUMBERS)] == [*range(NUMBERS)]
         finally:
             ahead.close()
 
@@ -56,13 +56,13 @@ def test_no_more_waits_than_may_and_half_is_made_again(most: int) -> None:
         Event().wait(0.02)
         assert len(made) == wanted
 
-    ahead = Ahead(numbers(), lambda: None, most)
+    ahead = Ahead(numbers(), most)
     try:
         until(most)
         for _ in range(most - most // 2 - 1):
-            ahead.get()
+            next(ahead)
         until(most)
-        ahead.get()
+        next(ahead)
         until(most + most - most // 2)
         assert len(ahead) == most
     finally:
@@ -75,12 +75,12 @@ def test_what_goes_wrong_comes_after_what_was_made() -> None:
         yield 2
         raise ValueError("no third one")
 
-    ahead = Ahead(numbers(), lambda: None, 8)
-    assert [ahead.get(), ahead.get()] == [1, 2]
+    ahead = Ahead(numbers(), 8)
+    assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(ValueError, match="no third one"):
-        ahead.get()
-    with pytest.raises(EOFError):
-        ahead.get()
+        next(ahead)
+    with pytest.raises(StopIteration):
+        next(ahead)
     ahead.close()
 
 
@@ -94,12 +94,29 @@ def test_it_ends_while_it_makes_and_while_it_waits_for_room() -> None:
         finally:
             ended.set()
 
-    ahead = Ahead(waits(), stopped.set, 8)
+    ahead = Ahead(waits(), 8, stopped.set)
     ahead.close()
     assert ended.is_set()
-    full = Ahead((number for number in count()), lambda: None, 2)
+    full = Ahead((number for number in count()), 2)
     while len(full) < 2:
         Event().wait(0.001)
     began = time.monotonic()
     full.close()
     assert time.monotonic() - began < 5
+
+
+def test_whoever_waits_for_something_hears_that_it_is_over() -> None:
+    going = Event()
+
+    def waits() -> Generator[int, None, None]:
+        going.wait(20)
+        yield 1
+
+    inner = Ahead(waits(), 1)
+    outer = Ahead((each for each in inner), 8, lambda: inner.close(wait=False))
+    began = time.monotonic()
+    outer.close()
+    assert time.monotonic() - began < 5, "what it waits for is not waited for"
+    with pytest.raises(StopIteration):
+        next(outer)
+    going.set()

@@ -149,9 +149,7 @@ class Trial:
             lambda: usual * (0.5 + self.random.random()),
             hear,
             asks=None if world.shared else self._asks(number),
-            drawing=Drawing("epochs", "all", SAMPLES, BATCH, 3, world.at_least_once)
-            if world.shared
-            else None,
+            drawing=Drawing("epochs", (), SAMPLES, BATCH, 3, world.at_least_once) if world.shared else None,
             epochs=range(world.epochs),
             breaks=lambda: self.random.random() < world.breaks,
         )

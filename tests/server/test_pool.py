@@ -29,7 +29,7 @@ from cotswold.server.trainer import Trainer
 
 OFFER = Offer("s", "at s", '{"store": "pictures"}', 0, 0.0, 0, 0, 0, 0, 0)
 ROSTER = Roster("p", 1, (("s", "at s"),), OFFER.terms)
-DRAW = Draw("t", "p", "epochs", "all", 10, False, 0, 1, 1, 3, 2, (), (), False)
+DRAW = Draw("t", "p", "epochs", (), 10, False, 0, 1, 1, 3, 2, (), (), False)
 DEALT = Dealt("epochs", 1, 1, 1, 0, ((0, 3), (3, 6)), (), False, False)
 
 
@@ -187,7 +187,7 @@ def test_the_end_of_the_head_is_an_error() -> None:
 def drawing(*, at_least_once: bool = False) -> Trainer:
     """A trainer that was dealt two batches, and has asked for them."""
     found = here()
-    found.draw(Drawing("epochs", "all", 10, 3, 2, at_least_once), 0, 0.0)
+    found.draw(Drawing("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
     found.receive(POOL, DEALT, 0.0)
     asks = said(found.begin(lambda number, epoch, batch: Ask(number, "", epoch, 3, (batch,)), 0.0), Ask)
     assert [ask.buffers for ask in asks] == [((0, 3),), ((3, 6),)]

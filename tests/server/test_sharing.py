@@ -10,7 +10,7 @@ from cotswold.server import sharing
 from cotswold.server.messages import Dealt, Draw, Send
 from cotswold.server.sharing import Drawn, Sharing, StreamTotals
 
-SAY = Draw("a", "pool", "s", "all", 10, False, 0, 1, 1, 3, 2, (), (), False)
+SAY = Draw("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)
 """A trainer that wants two batches of three of ten samples."""
 
 
@@ -164,13 +164,9 @@ def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"what": "the half"}, "hands out all, and this trainer wants the half"),
-        (
-            {"samples": 11},
-            "hands out 10 samples all, and this trainer wants 11 samples all; take another name",
-        ),
-        ({"what": "[" * 100_000}, "take another name"),
-        ({"what": '[[1, 2], ["a", 3]]'}, "hands out all, and"),
+        ({"what": (("split", "test"),)}, "hands out split train, and this trainer wants split test; take"),
+        ({"what": (("split", "train"), ("seed", "1"))}, "hands out seed None, and this trainer wants seed 1"),
+        ({"samples": 11}, "hands out samples 10, and this trainer wants samples 11; take another name"),
         ({"at_least_once": True}, "asks otherwise"),
         ({"want": 0}, "are none"),
         ({"most": 1000}, "are none"),

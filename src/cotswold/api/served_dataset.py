@@ -5,7 +5,6 @@ Knows: a pool's address, orders of samples, DataLoaders. Does not know: messages
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ from cotswold.server.drawing import Drawing
 LOG = logging.getLogger("cotswold")
 _WINDOW = 8
 """Batches that are asked ahead."""
-_AGAIN = "connect again"
 
 
 class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -127,7 +125,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 encrypt=encrypt,
                 ports=ports,
                 start_seconds=seconds,
-                again=_AGAIN,
+                again="connect again",
             )
             self._process = os.getpid()
             # a worker of a DataLoader ends without close(), and runs nothing but these
@@ -161,7 +159,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._order(split)
         same = {"store": view.store, "split": view.split, "seed": view.seed, "varying": view.varying}
-        what = json.dumps({**same, "shuffle": self._shuffle})
+        what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
         drawing = Drawing(
             *(stream, what, split.samples, self._batch_size),

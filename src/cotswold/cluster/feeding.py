@@ -145,15 +145,14 @@ class DataClient:
             return
         try:
             while True:
-                if not ended and 2 * asked <= self._window(sample_bytes):  # which wakes the other thread once
-                    more: list[Wanted] = []
-                    while not ended and asked + len(more) < self._window(sample_bytes):
+                if 2 * asked <= self._window(sample_bytes):  # half of it for one wake of the other thread
+                    while not ended and asked < self._window(sample_bytes):
                         each = next(requests, None)
-                        ended = each is None
-                        if each is not None:
-                            self._largest = max(self._largest, each.rows.size)
-                            more.append(each)
-                    asked += len(self._ask(text, more))
+                        if each is None:
+                            ended = True
+                        else:
+                            self._ask(text, each)
+                            asked += 1
                 if ended and not asked:
                     return
                 found = self._take()
@@ -221,7 +220,7 @@ class DataClient:
         if not self._is_there() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
-        return self._ask(str(view), (Wanted(wanted.epoch, wanted.rows[None]),))[0]
+        return self._ask(str(view), Wanted(wanted.epoch, wanted.rows[None]))
 
     def have(self, number: int) -> Batch:
         """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
@@ -324,20 +323,15 @@ class DataClient:
     _largest = 1
     """Samples of a request, at most so far."""
 
-    def _ask(self, view: str, wanted: Iterable[Wanted]) -> list[int]:
-        """Have batches made, of rows (batch, image); the numbers of the requests."""
-        requests = self._machine.requests
-        sends, numbers = list[m.Send](), list[int]()
+    def _ask(self, view: str, wanted: Wanted) -> int:
+        """Have batches made, of rows (batch, image); the number of the request."""
+        rows = np.ascontiguousarray(wanted.rows, np.int64)
+        self._largest = max(self._largest, rows.size)
         with self._lock:
-            for each in wanted:
-                rows = np.ascontiguousarray(each.rows, np.int64)
-                self._largest = max(self._largest, rows.size)
-                numbers.append(requests.fresh())
-                ask = m.Ask(numbers[-1], view, each.epoch, rows.size, (rows.tobytes(),), len(rows))
-                sends += requests.ask(ask, time.monotonic())
-            if sends:
-                self._tell(sends)
-        return numbers
+            requests = self._machine.requests
+            ask = m.Ask(requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), len(rows))
+            self._tell(requests.ask(ask, time.monotonic()))
+        return ask.number
 
     def _next_drawn(self, drawn: EpochPass) -> m.Supplied | None:
         """The next batch of a pass; None where there is none any more."""
@@ -374,9 +368,10 @@ class DataClient:
     def _tell(self, sends: Sequence[m.Send]) -> None:
         """Have the other thread send these; the lock is held."""
         if self._wake >= 0:
+            if not self._asked:  # else it was woken, and has not come to it yet
+                with suppress(BlockingIOError):
+                    os.write(self._wake, b"!")
             self._asked.append(sends)
-            with suppress(BlockingIOError):  # it has been woken often enough
-                os.write(self._wake, b"!")
 
     def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> bool:
         """Wait, with the lock held, until something holds; False where it does not after so long."""

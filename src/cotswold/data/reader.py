@@ -5,10 +5,8 @@ Knows: a store, an order, a thread. Does not know: what the batches are for.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from cotswold.data.ahead import Ahead
 from cotswold.data.buffer import Epoch
 from cotswold.data.feed import Feed, StoreFeed
 from cotswold.data.making import Batch, Maker, Varying
-from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Rows, Split, buffer_samples
+from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_samples
 from cotswold.data.store import Store
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
@@ -74,9 +72,6 @@ class Reader:
         self.waited_seconds = 0.0
         """How long the caller has waited for batches in all."""
         self._ahead: Ahead[Batch] | None = None
-        self._coming: _Coming | None = None
-        self._begun = -1
-        """The last epoch whose order is known."""
 
     def __len__(self) -> int:
         """Batches in one epoch."""
@@ -96,18 +91,22 @@ class Reader:
     def next(self) -> Batch:
         """The next batch, whatever epoch it belongs to. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
-            batches = self._feed.batches(self._order, self._epochs(self.epoch, self.position))
-            self._ahead = Ahead(batches, self._feed.stop, _AHEAD)
+            # the order of an epoch takes as long as many batches, and is there before it is wanted
+            epochs = Ahead(self._epochs(self.epoch, self.position), 1)
+
+            def stop() -> None:
+                epochs.close(wait=False)
+                self._feed.stop()
+
+            self._ahead = Ahead(self._feed.batches(self._order, epochs), _AHEAD, stop)
         begun = time.perf_counter()
         try:
-            batch = self._ahead.get()
+            batch = next(self._ahead)
         except BaseException:
             self.close()  # its thread has ended; the next call begins anew at the same place
             raise
         self.waited_seconds += time.perf_counter() - begun
         self.position += 1
-        if self.position == len(self) // 2 and self._begun == self.epoch:
-            self._coming = _Coming(self._order, self.epoch + 1)
         if self.position == len(self):
             self.epoch, self.position = self.epoch + 1, 0
         return batch
@@ -150,7 +149,6 @@ class Reader:
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
-        self._coming = None
 
     def _nature(self) -> dict[str, Any]:
         """What a state must agree with."""
@@ -164,34 +162,13 @@ class Reader:
             **({} if self._varying is None else {"augmentation": self._varying.state()}),
         }
 
-    def _epochs(self, epoch: int, position: int) -> Iterator[Epoch]:
+    def _epochs(self, epoch: int, position: int) -> Generator[Epoch, None, None]:
         """Epochs without end, from a position of one."""
         last = self.samples if self._keep_last else len(self) * self._batch
         while True:
-            coming, self._begun = self._coming, epoch
-            rows = coming.rows() if coming and coming.epoch == epoch else self._order.rows(epoch)
-            yield Epoch(epoch, rows[position * self._batch : last], self._batch)
+            rows = self._order.rows(epoch)[position * self._batch : last]
+            yield Epoch(epoch, rows, self._batch)
             epoch, position = epoch + 1, 0
-
-
-class _Coming:
-    """The order of an epoch that is yet to come, which takes as long as many batches; computed in a thread
-    that nobody has to wait for."""
-
-    def __init__(self, order: Buffered | Grouped, epoch: int) -> None:
-        self.epoch = epoch
-        self._found: Future[Rows] = Future()
-        threading.Thread(target=self._run, args=(order,), name="order", daemon=True).start()
-
-    def rows(self) -> Rows:
-        """All rows, once they are there; raises what went wrong."""
-        return self._found.result()
-
-    def _run(self, order: Buffered | Grouped) -> None:
-        try:
-            self._found.set_result(order.rows(self.epoch))
-        except BaseException as error:  # raised again where the rows are wanted
-            self._found.set_exception(error)
 
 
 def shuffle_bytes(store: Store, split: str) -> int:

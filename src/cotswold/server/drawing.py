@@ -42,8 +42,8 @@ class Drawing:
     """What a trainer draws."""
 
     stream: str
-    what: str
-    """JSON: the samples and their order. All trainers of a stream say the same."""
+    what: tuple[tuple[str, str], ...]
+    """The samples and their order: names and values. All trainers of a stream say the same."""
     samples: int
     """That an epoch has."""
     want: int

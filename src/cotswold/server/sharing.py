@@ -25,7 +25,6 @@ Both sides say in each message how everything stands, so that a message may be l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -172,7 +171,7 @@ class _Epoch:
 @dataclass
 class _Stream:
     name: str
-    what: str
+    what: tuple[tuple[str, str], ...]
     samples: int
     at_least_once: bool
     epochs: dict[int, _Epoch] = field(default_factory=dict)
@@ -190,12 +189,12 @@ class _Stream:
         if draw.at_least_once != self.at_least_once:
             how = "at least once" if self.at_least_once else "once at most"
             return f"the stream {self.name!r} delivers each sample {how}, and this trainer asks otherwise"
-        if (draw.what, draw.samples) != (self.what, self.samples):
-            ours, theirs = _apart(self.what, draw.what)
-            if draw.samples != self.samples:
-                ours, theirs = f"{self.samples} samples {ours}", f"{draw.samples} samples {theirs}"
+        ours, theirs = ({**dict(each.what), "samples": str(each.samples)} for each in (self, draw))
+        apart = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        if apart:
+            has, wants = (", ".join(f"{name} {each.get(name)}" for name in apart) for each in (ours, theirs))
             return (
-                f"the stream {self.name!r} hands out {ours}, and this trainer wants {theirs}; take another "
+                f"the stream {self.name!r} hands out {has}, and this trainer wants {wants}; take another "
                 "name for another stream"
             )
         return ""
@@ -368,16 +367,3 @@ def _account(epoch: _Epoch) -> Drawn:
         ledger.is_stopped,
         dict(epoch.by),
     )
-
-
-def _apart(one: str, other: str) -> tuple[str, str]:
-    """Two JSON tables in words, without what is the same; other texts as they are."""
-    try:
-        ours, theirs = json.loads(one), json.loads(other)
-    except (ValueError, RecursionError):
-        return one, other
-    if not isinstance(ours, dict) or not isinstance(theirs, dict):
-        return one, other
-    names = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-    told = [", ".join(f"{name} {table.get(name)}" for name in names) for table in (ours, theirs)]
-    return told[0], told[1]

@@ -149,8 +149,8 @@ class Draw:
     """Of the `Roster`; another pool does not answer."""
     stream: str
     """The name under which trainers share."""
-    what: str
-    """JSON: what is drawn, in which order. All trainers of a stream say the same."""
+    what: tuple[tuple[str, str], ...]
+    """What is drawn, in which order: names and values. All trainers of a stream say the same."""
     samples: int
     """That an epoch has."""
     at_least_once: bool
