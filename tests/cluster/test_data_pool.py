@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster import data_pool, feeding
+from cotswold.cluster import data_pool
 from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_lending import Lending, open_lending
 from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
@@ -27,12 +24,10 @@ from cotswold.cluster.feeding import DataClient
 from cotswold.cluster.served_feed import ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
-from cotswold.data.making import Wanted, together
 from cotswold.data.serving import ServedStore, View
-from cotswold.errors import ClusterError, MachineError, UserError
+from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
-from cotswold.server.drawing import Drawing
-from cotswold.server.messages import Offer, Supplied
+from cotswold.server.messages import Offer
 from cotswold.server.requests import Asking
 
 WORK = "tests.cluster.test_data_pool:in_server"
@@ -71,7 +66,7 @@ def served(
 ) -> Iterator[tuple[DataPool, Token]]:
     """A pool that a thread serves."""
     token = token or Token.new()
-    settings = PoolSettings(silent_seconds=3.0, beat_seconds=0.2, **chosen)  # type: ignore[arg-type]
+    settings = PoolSettings(silent_seconds=3.0, beat_seconds=0.2, **chosen)  # type: ignore[arg-type]  # by name
     over, errors = Event(), []
     arguments = {"store": str(path or store.path)}
     with open_pool(settings, WORK, arguments, token=token, processes=fork_server) as pool:
@@ -173,87 +168,6 @@ def test_a_reader_that_takes_from_servers_goes_on_where_another_one_stood(
         until(lambda: not pool.status().trainers)
 
 
-@pytest.mark.parametrize("together", [3, 8, 100])
-def test_batches_that_are_asked_for_together_are_the_same(
-    together: int, store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    ask = DataClient._ask
-
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
-        asked.append(len(wanted.rows))
-        return ask(client, view, wanted)
-
-    monkeypatch.setattr(DataClient, "_ask", noted)
-    with (
-        served(store, fork_server, servers=2) as (pool, token),
-        reading(pool, token, store, replace(ASKING, together=together)) as reader,
-    ):
-        check(reader, expected(store, 60))
-    whole, rest = divmod(200 // BATCH, together)
-    assert set(asked) == {together if whole else rest, rest} - {0}, "none of two epochs"
-
-
-def test_batches_together_have_no_more_bytes_than_they_may() -> None:
-    rows = np.arange(40)
-    wanted = [Wanted(0, rows[start : start + 4]) for start in range(0, 40, 4)]
-    assert [len(each.rows) for each in together(iter(wanted), 100, 1400, 8)] == [3, 3, 3, 1]
-    assert [len(each.rows) for each in together(iter(wanted), 100, 1, 8)] == [1] * 10
-    assert [len(each.rows) for each in together(iter(wanted), 0, 1, 8)] == [1] * 10
-    assert np.array_equal(np.concatenate([each.rows.ravel() for each in together(wanted, 1, 199, 8)]), rows)
-    odd = [Wanted(0, rows[:4]), Wanted(0, rows[4:8]), Wanted(0, rows[8:9])]
-    assert [each.rows.shape for each in together(odd, 1, 10_000, 8)] == [(2, 4), (1, 1)]
-    assert [len(each.rows) for each in together(wanted, 0, 160, 8)] == [2] * 5, "rows and labels count"
-    two = [Wanted(0, rows[:4]), Wanted(1, rows[:4]), Wanted(1, rows[4:8])]
-    assert [(each.epoch, len(each.rows)) for each in together(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
-
-
-@pytest.mark.parametrize(("varying", "most"), [("", 8), ('[{"name": "own"}]', 1)])
-def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_servers(
-    varying: str, most: int, store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
-        asked.append(len(wanted.rows))
-        raise MachineError("enough")
-
-    monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = (Wanted(0, np.arange(4)) for _ in range(100))
-    with (
-        served(store, fork_server) as (pool, token),
-        DataClient(token, pool.address) as client,
-        pytest.raises(MachineError, match="enough"),
-    ):
-        next(client.batches(View("train", varying=varying), wanted, 4))
-    assert set(asked) == {most}
-
-
-def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
-    store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape, asked = store.shape, list[int]()
-    sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-    monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
-    ask = DataClient._ask
-
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
-        number = ask(client, view, wanted)
-        asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
-        return number
-
-    monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = [Wanted(0, np.arange(1)), *(Wanted(0, np.arange(20)) for _ in range(12))]
-    asking = replace(ASKING, together=1)
-    with (
-        served(store, fork_server) as (pool, token),
-        DataClient(token, pool.address, asking=asking) as client,
-    ):
-        found = list(client.batches(View("train"), iter(wanted), sample_bytes))
-    assert [len(labels) for _, labels in found] == [1] + [20] * 12
-    assert max(asked) <= 60
-
-
 def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_server: ForkServer) -> None:
     wanted = expected(store, 120)
     with served(store, fork_server, servers=2) as (pool, token), reading(pool, token, store) as reader:
@@ -301,60 +215,6 @@ def test_a_reader_is_closed_at_once_though_nobody_makes_what_it_waits_for(
         began = time.monotonic()
         reader.close()
         assert time.monotonic() - began < 5
-
-
-def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> None:
-    with DataClient(Token.new(), start_seconds=5.0) as client:
-        batches = client.batches(View("train"), iter(()), 4)
-        client.stop()
-        assert list(batches) == []
-        batches = client.drawn(View("train"), Drawing("s", (), 2, 1), 0, np.arange)
-        client.stop()
-        assert list(batches) == []
-
-
-def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "LENT_BYTES", 300)
-    with DataClient(Token.new()) as client:
-        client._sample_bytes = 80
-
-        def batch() -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
-            values = np.ones(20, np.float32)
-            made = Supplied("s", 1, (4, 5, 1, 1), (1,), (values.data.cast("B"), memoryview(bytearray(8))))
-            return (*client._batches_of(made)[0], values)
-
-        def is_lent(found: tuple[torch.Tensor, torch.Tensor, np.ndarray]) -> bool:
-            found[2][:] = 7.0
-            assert found[0].shape == (1, 1, 4, 5)
-            return bool((found[0] == 7.0).all())
-
-        kept = [batch() for _ in range(4)]
-        assert list(map(is_lent, kept)) == [True, True, True, False]
-        view = kept[0][0][0]
-        del kept
-        gc.collect()
-        more = [batch() for _ in range(3)]
-        assert list(map(is_lent, more)) == [True, True, False]
-        assert bool((view == 7.0).all()), "what is still looked at"
-
-
-def test_what_is_no_batch_of_what_was_asked_for_is_an_error() -> None:
-    with DataClient(Token.new()) as client:
-        client._sample_bytes = 80
-        made = Supplied("s", 1, (4, 4, 1, 1), (1,), (bytearray(64), bytearray(8)))
-        with pytest.raises(MachineError, match=r"s sent no batch .*80 bytes"):
-            client._batches_of(made)
-
-
-def test_a_client_that_cannot_be_leaves_nothing_open() -> None:
-    token = Token.new()
-    open_now = Path("/proc/self/fd")
-    before = len(list(open_now.iterdir()))
-    for _ in range(3):
-        with pytest.raises(ClusterError):
-            DataClient(token, "no address")
-    until(lambda: len(list(open_now.iterdir())) <= before)
-    assert "cotswold-data" not in {each.name for each in enumerate_threads()}
 
 
 def test_the_status_of_a_pool_is_whole_while_its_servers_go(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -45,8 +46,8 @@ def pool(store: Store, fork_server: ForkServer) -> Iterator[tuple[DataPool, Toke
         yield found
 
 
-def connected(to: tuple[DataPool, Token], **more: object) -> ServedDataset:
-    return cotswold.data.connect(to[0].port_address, to[1], **{"batch_size": 12, **more})  # type: ignore[arg-type]
+def connected(to: tuple[DataPool, Token], **more: Any) -> ServedDataset:
+    return cotswold.data.connect(to[0].port_address, to[1], **{"batch_size": 12, **more})
 
 
 def accounts(to: tuple[DataPool, Token], stream: str) -> list[Drawn]:

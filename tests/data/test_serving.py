@@ -17,13 +17,20 @@ import torch
 from cotswold.data import Reader, Store
 from cotswold.data.augment import Augmentation
 from cotswold.data.buffer import Epoch
-from cotswold.data.order import Buffered, Split
+from cotswold.data.making import Batch
+from cotswold.data.order import Buffered, Rows, Split
 from cotswold.data.serving import ServedStore, Terms, View, needed_cache_bytes, said
 from cotswold.data.shard_cache import ShardCache, Shards
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
 VARIED = Augmentation.of([{"name": "rotation", "degrees": 20.0}, {"name": "reflection", "horizontal": 0.5}])
+
+
+def made(work: ServedStore, view: str, epoch: int, rows: Rows) -> Batch:
+    """One batch."""
+    samples, labels = work.batches(view, epoch, rows[None])
+    return samples[0], labels[0]
 
 
 def served(store: Store, view: View, batch: int, cache_bytes: int = 1 << 20) -> list[torch.Tensor]:
@@ -36,7 +43,7 @@ def served(store: Store, view: View, batch: int, cache_bytes: int = 1 << 20) -> 
     for number in range(2):
         rows = order.rows(number)[: store.splits["train"] // batch * batch]
         for each in Epoch(number, rows, batch).batches():
-            found += work.batch(str(view), number, each)
+            found += made(work, str(view), number, each)
     return found
 
 
@@ -79,7 +86,7 @@ def test_terms_come_back_from_their_text(store: Store) -> None:
 )
 def test_what_is_not_there_is_refused(store: Store, view: str, epoch: int, rows: list[int], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        ServedStore(store, 1 << 20).batch(view, epoch, np.array(rows, np.int64))
+        made(ServedStore(store, 1 << 20), view, epoch, np.array(rows, np.int64))
 
 
 def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
@@ -88,13 +95,13 @@ def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
     each = 4 * store.shape.size
     monkeypatch.setattr("cotswold.data.serving.BATCH_BYTES", 20 * each)
     work = ServedStore(store, 1 << 20)
-    assert len(work.batch(str(View("train")), 0, np.arange(20))[0]) == 20
+    assert len(made(work, str(View("train")), 0, np.arange(20))[0]) == 20
     before = work.cache.misses + work.cache.hits
     with pytest.raises(UserError, match=f"21 samples of {each} bytes is too long .* take 20 samples at most"):
-        work.batch(str(View("train")), 0, np.arange(21))
+        made(work, str(View("train")), 0, np.arange(21))
     assert work.cache.misses + work.cache.hits == before
     small = View("train", box=Box((0, 0), (2, 2)))
-    assert len(work.batch(str(small), 0, np.arange(21))[0]) == 21
+    assert len(made(work, str(small), 0, np.arange(21))[0]) == 21
 
 
 def test_a_view_does_not_have_a_module_imported(
@@ -104,10 +111,10 @@ def test_a_view_does_not_have_a_module_imported(
     monkeypatch.syspath_prepend(tmp_path)
     view = str(View("train", varying='[{"name": "own", "function": "unasked:anything"}]'))
     with pytest.raises(UserError, match="only where they were started with them"):
-        ServedStore(store, 1 << 20).batch(view, 0, np.array([0]))
+        made(ServedStore(store, 1 << 20), view, 0, np.array([0]))
     for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):
         with pytest.raises(UserError, match="names no transforms"):
-            ServedStore(store, 1 << 20).batch(str(View("train", varying=text)), 0, np.array([0]))
+            made(ServedStore(store, 1 << 20), str(View("train", varying=text)), 0, np.array([0]))
 
 
 def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
@@ -118,7 +125,7 @@ def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
     small, large = ServedStore(store, bound), ServedStore(store, 1 << 20)
     for _ in range(3):
         for work in (small, large):
-            samples, _ = work.batch(str(View("train")), 0, rows)
+            samples, _ = made(work, str(View("train")), 0, rows)
             assert torch.equal(samples, torch.from_numpy(store.read("train", 0, 96)))
     assert (large.cache.misses, large.cache.hits) == (96, 192)
     assert small.cache.bytes_most == bound
@@ -138,7 +145,7 @@ def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many
         work = ServedStore(store, cache)
         order = Buffered(Split(480, store.shard("train"), 0), Terms.of(store).splits["train"].buffer)
         for row in order.rows(0):
-            work.batch(str(View("train")), 0, np.array([row]))
+            made(work, str(View("train")), 0, np.array([row]))
         reads.append(work.cache.misses)
     assert reads[0] < 1.5 * shards < reads[1]
 

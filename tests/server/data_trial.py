@@ -139,8 +139,9 @@ class Trial:
         self.got[name] = []
 
         def hear(trainer: str, made: Supplied) -> None:
-            assert made.number == made.buffers[0].number, "an answer to another question"  # type: ignore[attr-defined]
-            self.got[trainer].append(made.buffers[0])  # type: ignore[arg-type]
+            (ask,) = made.buffers
+            assert isinstance(ask, Ask) and ask.number == made.number, "an answer to another question"
+            self.got[trainer].append(ask)
 
         usual = self.random.choice((0.01, 0.1, 0.4))
         return DataTrainerPlayer(

@@ -117,7 +117,9 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
 
     def receive(self: Requests, sender: str, message: Supplied | Unsupplied, now: float) -> list[Send]:
         if isinstance(message, Supplied) and message.number not in self._requests:
-            self._requests[message.number] = requests._Request(message.buffers[0], made=message)  # type: ignore[arg-type]
+            (ask,) = message.buffers
+            assert isinstance(ask, Ask), "as simulated servers answer"
+            self._requests[message.number] = requests._Request(ask, made=message)
             return []
         return plain(self, sender, message, now)
 

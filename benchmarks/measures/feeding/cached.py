@@ -80,7 +80,7 @@ def bound(store: Store, batch: int, cache_bytes: int) -> Document:
     rows = order.rows(0)
     before, most = _resident(), 0
     for start in range(0, min(len(rows), 40 * batch) - batch + 1, batch):
-        served.batch(view, 0, rows[start : start + batch])
+        served.batches(view, 0, rows[None, start : start + batch])
         most = max(most, _resident() - before)
     cache = served.cache
     return {

@@ -158,11 +158,6 @@ class ServedStore:
         """`Terms`, in JSON."""
         return str(Terms.of(self.store, self._by_default))
 
-    def batch(self, view: str, epoch: int, rows: Rows) -> Batch:
-        """One batch of an epoch, by its rows (image,); raises as `batches` does."""
-        samples, labels = self.batches(view, epoch, rows[None])
-        return samples[0], labels[0]
-
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         """Batches of an epoch, by their rows (batch, image), as `Maker.batches` makes them. Raises UserError
         for what is not there, StoreError for a damaged chunk."""
