@@ -248,6 +248,7 @@ def test_a_head_that_is_killed_is_told_by_the_run_and_by_whoever_lends(
 def test_a_pool_whose_servers_are_all_dead_ends_with_a_sentence(
     recipe: Path, stores: Path, tmp_path: Path
 ) -> None:
+    recipe.write_text(recipe.read_text().replace("epochs = 4", "epochs = 1000"))  # more than is sent ahead
     with serving(recipe, "--stores", tmp_path / "own", "--servers", 2, folder=tmp_path) as command:
         job = served_by(command, recipe, tmp_path / "run", stores)
         command.until("data-server-2 serves")
