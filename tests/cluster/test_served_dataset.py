@@ -213,6 +213,9 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
         ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
+        ({"stream": 3}, "a stream has a name, which 3 is not"),
+        ({"batch_size": "a"}, "batch_size is 'a'"),
+        ({"seed": 1.5}, "seed is 1.5"),
         ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
         ({"at_least_once": True}, "at_least_once"),
     ],
@@ -227,7 +230,10 @@ def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple
         connected(pool, split="test") as batches,
         pytest.raises(UserError, match="no split 'test' is served"),
     ):
+        assert "of the data servers at 127.0.0.1:" in repr(batches)
         next(iter(batches))
+    with connected(pool) as batches, pytest.raises(UserError, match="epoch is 'a'"):
+        batches.set_epoch("a")  # type: ignore[arg-type]  # it is wrong
     with pytest.raises(UserError, match="HOST:PORT"):
         cotswold.data.connect("nowhere", pool[1])
     with (

@@ -49,9 +49,18 @@ def connect_data(
     answers, or, in a stream, the pool; then MachineError. Raises UserError for no such address, token or
     batch.
     """
-    from cotswold.api.served_dataset import ServedDataset
+    from cotswold.api.served_dataset import ServedDataset, whole
     from cotswold.data.serving import View
 
+    for name, value in (
+        ("batch_size", batch_size),
+        ("seed", seed),
+        ("rank", rank),
+        ("world_size", world_size),
+    ):
+        whole(name, value)
+    if not isinstance(stream, str | None):
+        raise UserError(f"a stream has a name, which {stream!r:.60} is not; give a str, or None")
     if batch_size < 1:
         raise UserError(f"a batch of {batch_size} samples is none; give 1 or more")
     if not 0 <= rank < world_size:

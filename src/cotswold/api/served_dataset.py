@@ -32,6 +32,12 @@ _WINDOW = 8
 """Batches that are asked ahead."""
 
 
+def whole(name: str, value: object) -> None:
+    """Raise UserError where a value that somebody gave is no whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UserError(f"{name} is {value!r:.60}; give a whole number")
+
+
 class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     """Batches that data servers make; `connect_data` makes it. Use in a ``with`` statement, or `close`.
 
@@ -65,8 +71,13 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._next = 0
         """The epoch of the next pass in an order of its own, unless `set_epoch` names one."""
 
+    def __repr__(self) -> str:
+        host, port = self._place[:2]
+        return f"<batches of {self._batch_size} samples of the data servers at {host}:{port}>"
+
     def set_epoch(self, epoch: int) -> None:
         """Have the next pass be that of ``epoch``."""
+        whole("epoch", epoch)
         if epoch < 0:
             raise UserError(f"epoch {epoch} is none; give 0 or more")
         self._epoch.fill_(epoch)

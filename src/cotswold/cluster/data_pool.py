@@ -64,7 +64,7 @@ class PoolSettings:
     def __post_init__(self) -> None:
         if self.servers < 1 or self.threads < 1:
             raise UserError(
-                f"{self.servers} data servers, each of {self.threads} threads; take at least one of each"
+                f"servers = {self.servers} and threads = {self.threads}; take at least one of each"
             )
         if self.ports is not None and self.ports[1] - self.ports[0] + 1 < self.servers:
             raise UserError(

@@ -432,7 +432,8 @@ class DataClient:
                 trouble = self._machine.trouble(now)
                 if trouble:
                     is_refused = bool(self._machine.requests.refusal)
-                    trouble += "; mend that" if is_refused else f"; see to {self._where}"
+                    if not self._machine.is_stranger:
+                        trouble += "; mend that" if is_refused else f"; see to {self._where}"
             while self._asked:
                 sends += self._asked.popleft()
         if addresses != self._connected:

@@ -5,6 +5,7 @@ Knows: one ZeroMQ socket that is bound, and its monitor. Does not know: who call
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import zmq
@@ -51,8 +52,8 @@ class Listener:
             if error.errno == zmq.EADDRINUSE:
                 raise TakenError from error
             raise MachineError(
-                f"the endpoint {name} cannot listen at {where}: {error.strerror}; name a free port and "
-                "an address of this machine"
+                f"the endpoint {name} cannot listen at {where}: "
+                f"{os.strerror(error.errno or 0)}; name a free port and an address of this machine"
             ) from error
         became = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(became, bytes)
