@@ -230,8 +230,9 @@ def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple
         connected(pool, split="test") as batches,
         pytest.raises(UserError, match="no split 'test' is served"),
     ):
-        assert "of the data servers at 127.0.0.1:" in repr(batches)
         next(iter(batches))
+    with connected(pool) as batches:
+        assert "of the data servers at 127.0.0.1:" in repr(batches)
     with connected(pool) as batches, pytest.raises(UserError, match="epoch is 'a'"):
         batches.set_epoch("a")  # type: ignore[arg-type]  # it is wrong
     with pytest.raises(UserError, match="HOST:PORT"):
