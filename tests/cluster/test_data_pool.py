@@ -240,7 +240,7 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        ({"servers": 0}, "0 data servers, each of 1 threads"),
+        ({"servers": 0}, "servers = 0 and threads = 1"),
         ({"servers": 3, "ports": (7000, 7001)}, "3 data servers at the ports 7000-7001"),
     ],
 )
