@@ -195,7 +195,7 @@ def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(pl
     assert reader.waited_seconds > 0
     waited = reader.waited_seconds
     reader.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # others may have ended meanwhile
     reader.next()
     assert reader.waited_seconds > waited
     reader.close()
