@@ -141,6 +141,26 @@ def test_processes_end_with_a_program_that_is_killed(head: str) -> None:
     wait_until(lambda: not is_running(pid), "the process has ended", READY_SECONDS)
 
 
+TWICE = """
+import sys
+from cotswold.api.threads import own_environment
+from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.host import Call, Token
+for _ in range(2):
+    with own_environment():
+        processes = RayProcesses(sys.argv[1], Token(sys.argv[2]), modules=["json"])
+        print(processes.start(Call("waiter", "signal:pause")).pid)
+        processes.close()
+"""
+
+
+def test_a_program_joins_again_after_its_environment_was_given_back(head: str) -> None:
+    words = [sys.executable, "-c", TWICE, head, RAY_TOKEN.text]
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, len(done.stdout.split())) == (0, 2), done.stderr[-500:]
+
+
 def test_a_program_with_another_token_is_not_let_in(head: str) -> None:
     words = [sys.executable, "-c", DRIVER, head, "x" * 64]
     environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}

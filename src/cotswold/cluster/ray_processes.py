@@ -310,14 +310,20 @@ def _own_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_found: dict[str, str] = {}
+"""What Ray found in the environment when it was loaded here; it may have been taken away since."""
+
+
 def _connected(address: str, given: Token) -> tuple[Any, bool]:
     """The module `ray`, connected; and whether it was connected here."""
     settings = ray_environ(given)
-    if "ray" in sys.modules and any(os.environ.get(name) != text for name, text in settings.items()):
+    found = _found or os.environ
+    if "ray" in sys.modules and any(found.get(name) != text for name, text in settings.items()):
         raise UserError(
             "this program has imported ray before its token was set; import it later, or leave --address away"
         )
     os.environ.update(settings)
+    _found.update(settings)
     import ray
     import ray.util.scheduling_strategies
 
