@@ -1,8 +1,8 @@
 """The asynchronous half of a parameter server: updates that are applied as they come, each once.
 
-Knows: versions of shards, the queue, markers, what is done with an update by its number. Does not know: where
-numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`, whose vectors these
-are). What is kept of a session is in `session`.
+Knows: versions of shards, markers, what is done with an update by its number, when what waits is applied.
+Does not know: where numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`,
+whose vectors these are). What is kept of a session is in `session`, what waits in `waiting`.
 
     an update of session s whose last number is n          what happens
     another run's; of a session that is not living         refused
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic
 
 from cotswold.optim.updates import Deltas
@@ -66,20 +66,7 @@ from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session, Sessions
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram
-
-
-@dataclass(eq=False)
-class _Waiting(Generic[Values]):
-    session: int
-    update: Update
-    rate: float
-    values: list[Values | Factors[Values]]
-    numbers: dict[int, int]
-    """How many are kept meanwhile, by shard."""
-    checkpoint: int
-    """It is in later ones alone."""
-    is_dropped: bool = False
-
+from cotswold.server.waiting import Queue, Waiting
 
 _Pushed = tuple[float, Values | Factors[Values]]
 
@@ -119,16 +106,12 @@ class Updates(Generic[Values]):
         self._sessions = Sessions(settings.run)
         self._parts: dict[int, Parts[Values]] = {}
         """Of the next update of each session whose replica has several ranks."""
-        self._queue: list[_Waiting[Values]] = []
-        self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
-        """That wait, by shard."""
-        self._is_crowded = False
-        """Whether somebody found no room since the last pass."""
+        self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
 
     @property
     def waiting(self) -> int:
         """Bytes of updates that wait."""
-        return sum(self._bytes.values())
+        return self._queue.bytes
 
     @property
     def queued(self) -> int:
@@ -221,11 +204,10 @@ class Updates(Generic[Values]):
         self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
         known = replace(known, buffers=())  # what their values need of them these keep
-        waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        waiting = Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
         session.answer = None
-        self._queue.append(waiting)
-        self._count(waiting, 1)
+        self._queue.add(waiting)
         return sends
 
     def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
@@ -262,31 +244,18 @@ class Updates(Generic[Values]):
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
     def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
-        """Why an update must come again; None where there is room for it.
-
-        What is behind a marker gets half of the room, so that it keeps nobody's marker back.
-        """
+        """Why an update must come again; None where there is room for it."""
         if self.settings.name not in self._server.vectors:
             return f"busy: there is no vector {self.settings.name!r} yet"
         is_behind = max(update.checkpoint, session.checkpoint) > self._frozen
-        share = 2 if is_behind else 1
-        ahead = self._queue if is_behind else self._ahead
-        room, item_bytes = self.settings.room, self.settings.item_bytes
-        bytes_more = {number: count * item_bytes for number, count in numbers.items()}
-        most = room.shard_bytes // share
-        tight = [number for number, more in bytes_more.items() if self._bytes[number] + more > most]
-        # one that finds nothing waiting for it is taken, whatever its size
-        full = tight and (is_behind or any(number in each.numbers for each in ahead for number in tight))
-        all_more = sum(bytes_more.values())
-        if full or ((ahead or is_behind) and self.waiting + all_more > room.all_bytes // share):
-            self._is_crowded = self._is_crowded or not is_behind
-            return f"busy: {self.waiting} bytes of updates wait"
-        return None
+        if self._queue.has_room(numbers, self._frozen, is_behind=is_behind):
+            return None
+        return f"busy: {self.waiting} bytes of updates wait"
 
     @property
-    def _ahead(self) -> list[_Waiting[Values]]:
+    def _ahead(self) -> list[Waiting[Values]]:
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
-        return [each for each in self._queue if each.checkpoint <= self._frozen]
+        return self._queue.ahead_of(self._frozen)
 
     def _marked(self, session: Session, update: Update) -> list[Send]:
         session.took(update.number, update.checkpoint, is_empty=True)
@@ -300,25 +269,20 @@ class Updates(Generic[Values]):
             update.session, self._server.name, update.number, update.shards, versions, self.waiting
         )
 
-    def _count(self, waiting: _Waiting[Values], sign: int) -> None:
-        for number, count in waiting.numbers.items():
-            self._bytes[number] += sign * count * self.settings.item_bytes
-            assert self._bytes[number] >= 0, f"shard {number} has less than nothing waiting"
-
     # --- updates are applied ---
 
     def drain(self) -> list[Send]:
         """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
-        is_crowded, self._is_crowded = self._is_crowded, False
+        is_crowded, self._queue.is_crowded = self._queue.is_crowded, False
         queue = self._ahead
         if self.settings.staleness.policy == "wait":
             queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
             queue = queue if is_crowded else self._harmless(queue)
         return self._apply(queue)
 
-    def _harmless(self, queue: Sequence[_Waiting[Values]]) -> list[_Waiting[Values]]:
+    def _harmless(self, queue: Sequence[Waiting[Values]]) -> list[Waiting[Values]]:
         """Those that make, one after the other, nothing too stale that another session computes."""
-        found: list[_Waiting[Values]] = []
+        found: list[Waiting[Values]] = []
         versions = dict(self.versions)
         for each in queue:
             if next(self._aged(each, versions), None) is None:
@@ -327,7 +291,7 @@ class Updates(Generic[Values]):
                     versions[number] += 1
         return found
 
-    def _aged(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
         """The sessions whose computing it would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
@@ -339,15 +303,13 @@ class Updates(Generic[Values]):
                 if any(versions[number] + 1 - bases[number] > policy.bound for number in shards):
                     yield key
 
-    def _apply(self, ready: Sequence[_Waiting[Values]]) -> list[Send]:
+    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
         """These, in order, out of the queue."""
         if not ready:
             return []
-        gone = set(ready)
-        self._queue = [each for each in self._queue if each not in gone]
+        self._queue.remove(ready)
         pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
         for each in ready:
-            self._count(each, -1)
             self._take(each, pushes)
         weights = self._vector(self.settings.name)
         kept = [self._vector(name) for name in self.settings.rule.keeps]
@@ -364,7 +326,7 @@ class Updates(Generic[Values]):
                 self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -386,7 +348,7 @@ class Updates(Generic[Values]):
         pairs = zip(update.shards, update.versions, strict=True)
         return [max(0, self.versions[number] - version) for number, version in pairs]
 
-    def _answered(self, waiting: _Waiting[Values]) -> list[Send]:
+    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
         update = waiting.update
         session = self._sessions.of(waiting.session)
         answer: Applied | UpdateRefused
@@ -476,9 +438,7 @@ class Updates(Generic[Values]):
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._ahead if each.session in ended])
-        for each in [each for each in self._queue if each.session in ended]:
-            self._queue.remove(each)
-            self._count(each, -1)
+        self._queue.remove([each for each in self._queue if each.session in ended])
         self._sessions.settle(self._order.settled)
         return sends
 
