@@ -214,8 +214,11 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
         ({"stream": 3}, "a stream has a name, which 3 is not"),
-        ({"batch_size": "a"}, "batch_size is 'a'"),
-        ({"seed": 1.5}, "seed is 1.5"),
+        ({"batch_size": "a"}, "batch_size must be a whole number, not 'a'"),
+        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
+        ({"world_size": None}, "world_size must be a whole number, not None"),
+        ({"wait_seconds": "a"}, "wait_seconds must be a number"),
+        ({"shuffle": "yes"}, "shuffle must be True or False"),
         ({"wait_seconds": 0.0}, "a wait of 0.0 s"),
         ({"at_least_once": True}, "at_least_once"),
     ],
@@ -233,7 +236,7 @@ def test_a_split_that_is_not_there_and_an_address_of_nobody_are_said(pool: tuple
         next(iter(batches))
     with connected(pool) as batches:
         assert "of the data servers at 127.0.0.1:" in repr(batches)
-    with connected(pool) as batches, pytest.raises(UserError, match="epoch is 'a'"):
+    with connected(pool) as batches, pytest.raises(UserError, match="epoch must be a whole number, not 'a'"):
         batches.set_epoch("a")  # type: ignore[arg-type]  # it is wrong
     with pytest.raises(UserError, match="HOST:PORT"):
         cotswold.data.connect("nowhere", pool[1])

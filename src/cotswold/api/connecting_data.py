@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.connecting import secret_of, split_address
+from cotswold.api.given import check_number, check_truth, whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,16 +50,14 @@ def connect_data(
     answers, or, in a stream, the pool; then MachineError. Raises UserError for no such address, token or
     batch.
     """
-    from cotswold.api.served_dataset import ServedDataset, whole
+    from cotswold.api.served_dataset import ServedDataset
     from cotswold.data.serving import View
 
-    for name, value in (
-        ("batch_size", batch_size),
-        ("seed", seed),
-        ("rank", rank),
-        ("world_size", world_size),
-    ):
-        whole(name, value)
+    batch_size, seed = whole("batch_size", batch_size), whole("seed", seed)
+    rank, world_size = whole("rank", rank), whole("world_size", world_size)
+    check_number("wait_seconds", wait_seconds)
+    for what, value in (("shuffle", shuffle), ("encrypt", encrypt), ("at_least_once", at_least_once)):
+        check_truth(what, value)
     if not isinstance(stream, str | None):
         raise UserError(f"a stream has a name, which {stream!r:.60} is not; give a str, or None")
     if batch_size < 1:

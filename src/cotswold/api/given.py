@@ -26,6 +26,14 @@ def check_whole(what: str, value: object) -> None:
         raise UserError(f"{what} must be a whole number, not {_shown(value)}")
 
 
+def whole(what: str, value: object) -> int:
+    """The whole number that was given, NumPy's too; raises UserError for anything else."""
+    if value is None:
+        raise UserError(f"{what} must be a whole number, not None")
+    check_whole(what, value)
+    return int(value)  # type: ignore[call-overload,no-any-return]  # as was checked
+
+
 def check_number(what: str, value: object) -> None:
     """Raise UserError for what is no number; None says nothing."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):

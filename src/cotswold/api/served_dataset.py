@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
+from cotswold.api.given import whole
 from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at
 from cotswold.data.buffer import Epoch
@@ -30,12 +31,6 @@ from cotswold.server.drawing import Drawing
 LOG = logging.getLogger("cotswold")
 _WINDOW = 8
 """Batches that are asked ahead."""
-
-
-def whole(name: str, value: object) -> None:
-    """Raise UserError where a value that somebody gave is no whole number."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise UserError(f"{name} is {value!r:.60}; give a whole number")
 
 
 class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
@@ -77,7 +72,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next pass be that of ``epoch``."""
-        whole("epoch", epoch)
+        epoch = whole("epoch", epoch)
         if epoch < 0:
             raise UserError(f"epoch {epoch} is none; give 0 or more")
         self._epoch.fill_(epoch)

@@ -430,10 +430,7 @@ class DataClient:
                 self._ticked = now
                 sends += self._machine.tick(now)
                 trouble = self._machine.trouble(now)
-                if trouble:
-                    is_refused = bool(self._machine.requests.refusal)
-                    if not self._machine.is_stranger:
-                        trouble += "; mend that" if is_refused else f"; see to {self._where}"
+            error = self._error_of(trouble) if trouble else None
             while self._asked:
                 sends += self._asked.popleft()
         if addresses != self._connected:
@@ -441,11 +438,16 @@ class DataClient:
                 self._endpoint.connect(name, address)
             self._connected = addresses
         self._deliver(sends)
-        if trouble and self._machine.is_stranger:
-            self._fail(UserError(f"{trouble}; give the recipe, or the store, of {self._where}"))
-        elif trouble:
-            again = f", and {self._again}" if self._machine.pool else ""
-            self._fail(MachineError(f"{trouble}{again}"))
+        if error is not None:
+            self._fail(error)
+
+    def _error_of(self, trouble: str) -> CotswoldError:
+        """What is wrong, and what helps."""
+        if self._machine.is_stranger:
+            return UserError(f"{trouble}; give the recipe, or the store, of {self._where}")
+        helps = "mend that" if self._machine.requests.refusal else f"see to {self._where}"
+        again = f", and {self._again}" if self._machine.pool else ""
+        return MachineError(f"{trouble}; {helps}{again}")
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:

@@ -5,7 +5,6 @@ Knows: one ZeroMQ socket that is bound, and its monitor. Does not know: who call
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import zmq
@@ -53,7 +52,7 @@ class Listener:
                 raise TakenError from error
             raise MachineError(
                 f"the endpoint {name} cannot listen at {where}: "
-                f"{os.strerror(error.errno or 0)}; name a free port and an address of this machine"
+                f"{zmq.strerror(error.errno or 0)}; name a free port and an address of this machine"
             ) from error
         became = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(became, bytes)
