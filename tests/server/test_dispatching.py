@@ -114,6 +114,26 @@ def test_who_waits_for_samples_has_those_of_the_next_epoch_at_once() -> None:
     assert talk.say("b", answers[1]) == [Directions(1, ((4, 10, 14),), 1, 0.5, 0)], "it did not ask again"
 
 
+def test_what_one_had_who_died_after_servers_were_asked_is_handed_out_again_before_its_epoch_ends() -> None:
+    talk = Talk(fraction=1.0, of="replicas")
+    talk.dispatcher.rules = replace(talk.dispatcher.rules, epochs=2)
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.say("two", replace(JOIN, name="two"))
+    talk.obey()
+    talk.say("two", Alive(2, 0, 0))  # 0 to 4
+    talk.say("one", Alive(1, 0, 0))
+    talk.say("one", Alive(1, 1, 0))
+    order = next(each for each in talk.tick() if isinstance(each, Order))
+    talk.dispatcher.ended("two", "killed")
+    for name in "ab":
+        talk.say(name, Ordered(order.number, name, ((1, ((4, 10),), ()), (2, (), ())), 0, 0))
+    ledger = talk.dispatcher.ledger
+    assert (ledger.epoch, ledger.open_of(2)) == (0, ((0, 4),))
+    talk.obey(((4, 10),))
+    assert (ledger.epoch, ledger.free, ledger.accounts[0].left_out) == (0, 4, 0)
+
+
 def test_what_numbers_a_run_before_has_given_are_not_given_again() -> None:
     talk = Talk()
     talk.say("one", JOIN)

@@ -42,7 +42,8 @@ class ServedStatus:
     pushes_per_second: float
     """Over the last seconds."""
     samples: int
-    """Counted: clients said that pushes which all servers have were computed from so many."""
+    """Counted: clients said that pushes which all servers have were computed from so many. Servers tell twice
+    a second, so this may lag behind `pushes`."""
     torn: int
     """Of pushes that some servers have, and others do not."""
     staleness: float

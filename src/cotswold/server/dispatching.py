@@ -463,7 +463,9 @@ class Dispatcher:
         if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
             self._move(State.RUNNING)
         if self.state in (State.WARMING, State.RUNNING):
-            if not ledger.is_over(rules.fraction, rules.of, list(self._living)):
+            # one that died since servers were asked is among these: nobody knows yet what they have of it
+            sessions = [session for session, _ in self._known.sessions]
+            if not ledger.is_over(rules.fraction, rules.of, sessions):
                 return
             account = ledger.accounts[ledger.epoch]
             self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))

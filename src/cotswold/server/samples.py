@@ -138,8 +138,8 @@ class Samples:
         """Whether the epoch has gone on for long enough.
 
         That is, ``of`` ``samples``, once ``fraction`` of them are counted, torn or refused; ``of``
-        ``replicas``, once nothing is free and that fraction of the living sessions has nothing open; in any
-        case once nothing is free and nothing of this epoch is open.
+        ``replicas``, once nothing is free and that fraction of ``sessions`` has nothing open; in any case
+        once nothing is free and nothing of this epoch is open.
         """
         line = (self._line,)
         busy = {session for session, ranges in self._open.items() if common(ranges, line)}
