@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def wait_for(happened: Callable[[], bool]) -> None:
 def kinds(run: Path) -> list[str]:
     lines = (run / "events.jsonl").read_text().splitlines()
     return [json.loads(line)["kind"] for line in lines]
+
+
+def was_heard(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    """Whether a signal waits for no thread of a process."""
+    try:
+        statuses = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
+    except OSError:  # it, or a thread of it, has ended
+        return process.poll() is not None
+    masks = [
+        int(line.split()[1], 16)
+        for status in statuses
+        for line in status.splitlines()
+        if line.startswith(("SigPnd", "ShdPnd"))
+    ]
+    return not any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def ranks_of(process: subprocess.Popen[str]) -> list[int]:
@@ -96,6 +112,7 @@ def test_hanging_up_saves_and_a_second_signal_says_one_thing(desk: Desk, tmp_pat
         wait_for(lambda: (run / "events.jsonl").exists() and "step" in kinds(run)[before:])
         for number in signals:
             process.send_signal(number)
+            wait_for(partial(was_heard, process, number))  # threads hear two at once in any order
         said = said_by(process)
         return process.returncode, said
 
