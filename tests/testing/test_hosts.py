@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cotswold.errors import UserError
 from cotswold.testing import Hosts, remove_leftovers, why_not
-from cotswold.testing.hosts import HEADER_BYTES
+from cotswold.testing.hosts import HEADER_BYTES, Traffic
 
 pytestmark = pytest.mark.skipif(
     why_not() is not None, reason="needs root and ip/tc (Debian's iproute2) to make hosts in namespaces"
 )
 SENT_BYTES = 25_000_000
+QUIET_SECONDS = 3.0
 TIMEOUT_S = 30
 TCP_INFO_BYTES = 208
 """Of Linux's `struct tcp_info` up to `tcpi_bytes_sent`, the last 8 of these."""
@@ -78,6 +80,12 @@ def test_an_interface_counts_what_was_sent_and_the_headers_of_its_packets() -> N
     without_headers = sender.sent_bytes - HEADER_BYTES * sender.sent_packets
     assert without_headers == pytest.approx(tcp_bytes, abs=FEW_BYTES) and tcp_bytes >= SENT_BYTES
     assert SENT_BYTES + HEADER_BYTES < receiver.received_bytes < sender.sent_bytes + FEW_BYTES
+
+
+def test_nothing_is_on_the_wire_of_hosts_that_say_nothing() -> None:
+    with Hosts(2) as hosts:
+        time.sleep(QUIET_SECONDS)  # a bridge with an address of IPv6 would tell of it by now
+        assert hosts.traffic() == [Traffic(0, 0, 0, 0)] * 2
 
 
 @pytest.mark.parametrize(("rate", "bits"), [("1gbit", 1e9), ("0.25gbit", 2.5e8), ("200mbit", 2e8)])

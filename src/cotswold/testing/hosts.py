@@ -171,10 +171,12 @@ class Hosts:
         return before
 
     def _wire(self) -> None:
-        """Neighbours are told, and IPv6 has no address, so that nothing but messages is on the wire."""
+        """Neighbours are told, IPv6 has no address, and bridges ask for no groups: nothing but messages is on
+        the wire."""
         for network in range(self.interfaces):
             bridge = f"{_BRIDGE}{network}"
-            _batch(self._switch, [f"link add {bridge} type bridge", f"link set {bridge} up"])
+            made = f"link add {bridge} type bridge mcast_snooping 0", f"link set {bridge} addrgenmode none"
+            _batch(self._switch, [*made, f"link set {bridge} up"])
             for host in range(self.count):
                 self._wire_host(host, network, bridge)
 
