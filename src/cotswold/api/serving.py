@@ -42,8 +42,8 @@ class ServedStatus:
     pushes_per_second: float
     """Over the last seconds."""
     samples: int
-    """Counted: clients said that pushes which all servers have were computed from so many. Servers tell twice
-    a second, so this may lag behind `pushes`."""
+    """Counted: clients said that pushes which all servers have were computed from so many, as servers
+    said when they were asked last, some times a second: this may lag behind `pushes`."""
     torn: int
     """Of pushes that some servers have, and others do not."""
     staleness: float
