@@ -77,6 +77,19 @@ def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
     assert re.fullmatch(r"replica-\d+, replica-\d+, replica-\d+ and \d more, each: .*", lines[5]), lines[5]
 
 
+def test_buckets_that_others_took_over_are_one_line() -> None:
+    found = News(clock := Clock())
+    events: list[Event] = [
+        {"kind": "cluster_copies", "name": f"server-{number % 2}", "what": what, "sentence": "whatever"}
+        for number in range(5)
+        for what in ("elected", "joined")
+    ]
+    many = "server-0 and server-1 took over 5 parts of the parameters, from copies"
+    assert heard(clock, found, *events) == [many]
+    one = "server-0 took over one part of the parameters, from copies"
+    assert heard(clock, found, events[0]) == [one]
+
+
 def test_portions_that_are_refused_are_no_news_of_processes() -> None:
     found = News(clock := Clock())
     refused = {**told("refused", "worker-1", "others were faster"), "portions": (3,)}

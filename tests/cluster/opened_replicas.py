@@ -15,7 +15,8 @@ import torch
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.replicas import Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.replicas import Replicas, open_replicas
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.host import ForkServer
 from cotswold.server.replica import Pace
@@ -34,6 +35,7 @@ def opened(fork_server: ForkServer) -> Opener:
         *,
         replicas: int = 2,
         servers: int = 1,
+        copies: int = 1,
         rate: float = 0.05,
         snapshot: Snapshot | None = None,
         work: str = "regression",
@@ -43,7 +45,12 @@ def opened(fork_server: ForkServer) -> Opener:
         **settings: Any,
     ) -> Replicas:
         processes = ClusterSettings(
-            workers=replicas, servers=servers, shard_bytes=shard_bytes, seed=3, silent_seconds=silent
+            workers=replicas,
+            servers=servers,
+            server_copies=copies,
+            shard_bytes=shard_bytes,
+            seed=3,
+            silent_seconds=silent,
         )
         chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
         heard = [] if events is None else events

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.cluster.codec_specification import read_class
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import decode, encode
+from cotswold.cluster.codec import Packing, decode, encode
 from cotswold.cluster.reading import MalformedError
 from cotswold.optim import Combine, Dot, Drop, Multiply
 from cotswold.server import messages as m
@@ -63,14 +63,19 @@ EXAMPLES: tuple[m.Message, ...] = (
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda one: type(one).__name__)
 def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
     header, buffers = encode(message)
-    assert decode(msgpack.unpackb(header), buffers) == message
+    assert decode(msgpack.unpackb(header), buffers) == [message]
+
+
+def test_messages_that_go_together_come_back_in_their_order() -> None:
+    header, buffers = Packing(*EXAMPLES).packed()
+    assert decode(msgpack.unpackb(header), buffers) == list(EXAMPLES)
 
 
 def test_a_message_with_many_portions_needs_no_long_header() -> None:
     message = m.Pushed(1, 2, 3, tuple(m.PortionResult(n, 320, 0.5) for n in range(20000)))
     header, buffers = encode(message)
     assert len(header) < 1000
-    assert decode(msgpack.unpackb(header), buffers) == message
+    assert decode(msgpack.unpackb(header), buffers) == [message]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,9 @@ def test_a_message_with_many_portions_needs_no_long_header() -> None:
         {"message": ["Node", 1, 2]},  # a part is no message
         {"message": ["Push", 1, 2, 3, None, [4], [0], [{"": 1}]]},  # no such buffer
         {"message": ["Push", 1, 2, 3, None, [4], [0], ["abc"]]},
+        {"message": [["Leave", 1, "why"], "Leave"]},
+        {"message": [["Leave", 1, "why"], []]},
+        {"message": [[]]},
         {"long": True},
     ],
 )
@@ -104,7 +112,7 @@ _PLAIN = st.recursive(
 @given(st.sampled_from([type(one).__name__ for one in EXAMPLES]), st.lists(_PLAIN, max_size=8))
 def test_whatever_arrives_is_a_message_or_refused(name: str, fields: list[object]) -> None:
     try:
-        message = decode({"message": [name, *fields]}, [b"x", b"y"])
+        (message,) = decode({"message": [name, *fields]}, [b"x", b"y"])
     except MalformedError:
         return
     assert type(message).__name__ == name
@@ -156,4 +164,4 @@ def test_every_message_is_read_as_the_specification_says(kind: type, data: st.Da
         with pytest.raises(MalformedError):
             decode({"message": fields}, _BUFFERS)
         return
-    assert repr(decode({"message": fields}, _BUFFERS)) == expected  # as text, where NaN equals itself
+    assert repr(decode({"message": fields}, _BUFFERS)[0]) == expected  # as text, where NaN equals itself

@@ -9,7 +9,8 @@ from tests.cluster.opened_replicas import Opener
 from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import ReplicaSettings, open_replicas
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import UserError
 from cotswold.server.replica import Pace

@@ -19,7 +19,8 @@ from torch import nn
 import cotswold
 from cotswold.cluster import ClusterSettings, TroubleError
 from cotswold.cluster.codec import encode
-from cotswold.cluster.replicas import ReplicaSettings, open_replicas
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token

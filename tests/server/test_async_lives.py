@@ -31,6 +31,7 @@ CHAOS = replace(
 WORLDS = {
     "as the paper": CHAOS,
     "in accumulations": replace(CHAOS, pace=Pace(2, n_fetch=3, n_push=2)),
+    "stretched": replace(CHAOS, pace=Pace(2, n_push=2, stretch=3), checkpoints=1.0),
     "deltas": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_push=2)),
     "moves": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, moves=True)),
     "without overlap": replace(CHAOS, pace=Pace(2, overlap=False)),

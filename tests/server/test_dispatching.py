@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
 from cotswold.server.messages import (
     Admitted,
     Alive,
+    Applied,
     Directions,
     Dismiss,
     Join,
@@ -17,13 +19,18 @@ from cotswold.server.messages import (
     Message,
     Order,
     Ordered,
+    PulledNewer,
     Rejoin,
+    Send,
     Shard,
+    Update,
 )
+from cotswold.server.numbering import Part
 from cotswold.server.replica import Pace, Replica
 
 SHARDS = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 4, "", 0)]
 JOIN = Join("one", 0, "", 10, 4)
+ADMITTED = Admitted("one", 0, 1, "run", tuple(SHARDS), (("a", ""), ("b", "")), 0.5, 2.0, "{}")
 
 
 class Talk:
@@ -201,6 +208,38 @@ def test_without_overlap_each_push_is_computed_from_a_pull_of_its_own() -> None:
     assert Pace(1, n_push=2, overlap=False).n_fetch == 1
     with pytest.raises(ValueError, match="n_fetch is at most n_push"):
         Pace(1, n_fetch=2, overlap=False)
+
+
+def steps_of_pushes(stretch: int, answers: Callable[[int], bool]) -> list[int]:
+    """How many steps each push adds up, of 12, where pushes are answered during some of the steps."""
+    replica = Replica(JOIN, Pace(1, stretch=stretch))
+    replica.receive("coordinator", ADMITTED, 0.0)
+    replica.receive("coordinator", Directions(1, ((1, 0, 12),), 1, 0.5, 0), 0.0)
+    for number, name in enumerate("ab"):
+        replica.receive(name, PulledNewer(1, name, 1, (number,), (0,), (b"",)), 0.0)
+    parts = {name: Part("gradient", (number,), (), ()) for number, name in enumerate("ab")}
+    sizes = list[int]()
+
+    def note(sends: list[Send]) -> None:
+        for send in sends:
+            if isinstance(send.message, Update) and send.to == "a":
+                sizes.append(sum(stop - start for start, stop in send.message.samples))
+
+    for step in range(12):
+        task = replica.task()
+        if answers(step):
+            for place, name in enumerate("ab"):
+                note(replica.receive(name, Applied(1, name, len(sizes), (place,), (1,), 0), 0.0))
+        if task is not None:
+            note(replica.stepped(parts if task.closes and not replica.stretches else None, 0.0))
+    return sizes
+
+
+def test_while_a_push_is_not_answered_the_next_grows_up_to_a_bound() -> None:
+    assert steps_of_pushes(1, lambda step: True) == steps_of_pushes(4, lambda step: True) == [1] * 12
+    assert steps_of_pushes(1, lambda step: step == 9) == [1, 1], "the next waits, and so do steps"
+    assert steps_of_pushes(4, lambda step: step == 9) == [1, 4]
+    assert steps_of_pushes(4, lambda step: step == 3) == [1, 3], "it goes once it may, and the next grows"
 
 
 def test_while_it_is_paused_nobody_is_handed_samples() -> None:

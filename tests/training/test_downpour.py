@@ -159,6 +159,10 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path: Path) -> None:
         ("workers = 2", {"send_gradient": [4]}, "layer 4 is no"),
         ("workers = 2, processes = 2", {"send": "factors"}, "several processes"),
         ('workers = 2, travel = "bunyip"', {}, "travel"),
+        ("workers = 2, servers = 2, server_copies = 3", {}, "give more cluster.servers, or fewer copies"),
+        ("workers = 2, servers = 9, server_copies = 6", {}, "server_copies"),
+        ("processes = 2, servers = 2, server_copies = 2", {}, "servers that keep no copies"),
+        ("servers = 2, server_copies = 2", {"record_traffic": True}, "take one of it"),
     ],
 )
 def test_what_does_nothing_is_refused(

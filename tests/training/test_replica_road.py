@@ -11,7 +11,8 @@ from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SE
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Learnt
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples

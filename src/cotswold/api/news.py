@@ -23,6 +23,7 @@ PAUSE_SECONDS = 5.0
 LINES_MOST = 4
 """At a time; the rest is counted."""
 _KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
+_ELECTED = "cluster_copies"
 
 
 class News:
@@ -42,6 +43,8 @@ class News:
         kind, name = str(event["kind"]), str(event.get("name"))
         if kind in _KINDS and not event.get("portions"):  # which are refused to one worker for another
             self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
+        if kind == _ELECTED and event.get("what") == "elected":
+            self._note(kind, name, "")
         now = self._clock()
         if kind in ("end", "start_failed"):
             return self._lines()
@@ -76,6 +79,9 @@ def _line(kind: str, why: str, names: list[str]) -> str:
     who, is_one = listed(names), len(names) == 1
     said = f" ({why})" if why else ""
     match kind:
+        case "cluster_copies":
+            count = "one part" if is_one else f"{len(names)} parts"
+            return f"{listed(sorted(set(names)))} took over {count} of the parameters, from copies"
         case "cluster_joined":
             return f"{who} {'has' if is_one else 'have'} joined{why}"
         case "cluster_left":

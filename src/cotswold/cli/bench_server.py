@@ -25,6 +25,7 @@ def server(
     match: str = "",
     quick: Flag = False,
     trace: Path | None = None,
+    copies: str | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -35,8 +36,9 @@ def server(
     that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
     and memory; shards a second through the whole queue of a server; pushes to and pulls
     from a server's process beside raw ZeroMQ frames over the same kind of socket, and
-    beside memcpy; how many replicas of adam-mnist one server process serves. Each row with
-    a bar says whether it is met.
+    beside memcpy; how many replicas of adam-mnist one server process serves; what a push
+    costs servers that keep 1 to 5 copies, and how long it waits where one dies. Each row
+    with a bar says whether it is met.
 
     Examples:
 
@@ -48,6 +50,8 @@ def server(
 
       cotswold bench server --only replicas --out .
 
+      cotswold bench server --copies 1,3
+
       cotswold bench server --trace runs/mine --out .
 
       cotswold bench server --threads 1,2 --out benchmarks/results
@@ -57,8 +61,8 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, drain, factors, push, pull, replicas; several with commas
-        between, or given again.
+        A group: apply, drain, factors, push, pull, replicas, copies, failover; several
+        with commas between, or given again.
     match
         Only what has this text in its name.
     quick
@@ -67,6 +71,9 @@ def server(
         A run with training.record_traffic: what its replicas sent is replayed against
         real servers, at its own speed and as fast as can be; updates of weights a second
         by deltas and by factors on 1 and 2 servers, and simulated on more.
+    copies
+        How many copies servers keep, as in 1..5 or 1,3; nothing else is measured then
+        but what --only names.
     out
         A directory for server.json (every sample; of a trace server-trace.json) and
         pictures (server*.svg).
@@ -85,6 +92,7 @@ def server(
         match=match,
         quick=quick,
         trace=trace,
+        copies=numbers_of(copies),
         command=command(),
         say=say,
         leave=lambda so_far: write(so_far, file, out),
@@ -97,3 +105,20 @@ def server(
             draw(found, out / name)
     if not json_:
         print_rows(found)
+
+
+def numbers_of(words: str | None) -> list[int]:
+    """Numbers from words such as 1..5 or 1,3; raises UserError for others.
+
+    >>> numbers_of("1..3"), numbers_of("1,4"), numbers_of(None)
+    ([1, 2, 3], [1, 4], [])
+    """
+    from cotswold.errors import UserError
+
+    if words is None:
+        return []
+    first, dots, last = words.partition("..")
+    numbers = (first, last) if dots else tuple(words.split(","))
+    if not all(number.strip().isdecimal() for number in numbers) or (dots and int(first) > int(last)):
+        raise UserError(f"--copies {words} names no numbers; write them as in 1..5 or 1,3")
+    return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in numbers]

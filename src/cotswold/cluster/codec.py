@@ -2,9 +2,9 @@
 
 Knows: the classes of messages, how they are written. Does not know: what a message means, sockets.
 
-A message is a list: the name of its class, then its fields in order. A buffer is a number, its place among
-the buffers. Whatever arrives is checked against the types of the fields, and nothing of it is run. A list
-that is too long for a header travels as the first buffer.
+A message is a list: the name of its class, then its fields in order. Several that go together are a list of
+such. A buffer is a number, its place among the buffers. Whatever arrives is checked against the types of the
+fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cotswold.cluster.reading import Buffer, Encoded, MalformedError, class_read
 from cotswold.server.messages import MESSAGES, Message
 
 Header = Mapping[str, object]
+AnyMessage = Message | beginning.Message
 
 _HEADER_BYTES = 1 << 17
 _LONG: bytes = msgpack.packb({"long": True})
@@ -32,28 +33,56 @@ _PLAIN = {int, float, str, bool, NoneType}
 """Types of values that are written as they are, which is most: no function is called for them."""
 
 
-def encode(message: Message | beginning.Message) -> tuple[bytes, list[Buffer]]:
-    """The header in msgpack, and the buffers beside it, which are not copied."""
-    buffers: list[Buffer] = []
-    packed: bytes = msgpack.packb(_written(message, buffers))
-    if len(packed) > _HEADER_BYTES:
-        return _LONG, [packed, *buffers]
-    return _SHORT + packed, buffers
+class Packing:
+    """Messages that go together, as they are added."""
+
+    def __init__(self, *messages: AnyMessage) -> None:
+        self._written: list[Encoded] = []
+        self._buffers: list[Buffer] = []
+        self.buffer_bytes = 0
+        """Of all buffers."""
+        for each in messages:
+            self.add(each)
+
+    def add(self, message: AnyMessage) -> None:
+        """One more."""
+        known = len(self._buffers)
+        self._written.append(_written(message, self._buffers))
+        self.buffer_bytes += sum(memoryview(each).nbytes for each in self._buffers[known:])
+
+    def packed(self) -> tuple[bytes, list[Buffer]]:
+        """The header in msgpack, and the buffers beside it, which are not copied."""
+        packed: bytes = msgpack.packb(self._written if len(self._written) > 1 else self._written[0])
+        if len(packed) > _HEADER_BYTES:
+            return _LONG, [packed, *self._buffers]
+        return _SHORT + packed, self._buffers
 
 
-def decode(header: Header, buffers: Sequence[Buffer]) -> Message | beginning.Message:
-    """The message; raises MalformedError for anything that `encode` does not write."""
+def encode(message: AnyMessage) -> tuple[bytes, list[Buffer]]:
+    """A message alone, as `Packing.packed`."""
+    return Packing(message).packed()
+
+
+def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
+    """The messages, one at least; raises MalformedError for anything that is not packed so."""
     try:
-        fields = header.get("message")
+        found = header.get("message")
         if header.get("long") is True and buffers:
-            fields, buffers = msgpack.unpackb(buffers[0], strict_map_key=False), buffers[1:]
-        if not isinstance(fields, list) or not fields or fields[0] not in _READERS:
-            raise MalformedError("no message that is known")
-        message: Message | beginning.Message = _READERS[fields[0]](fields, buffers)
+            found, buffers = msgpack.unpackb(buffers[0], strict_map_key=False), buffers[1:]
+        if not isinstance(found, list) or not found:
+            raise MalformedError("no message")
+        written = found if isinstance(found[0], list) else [found]
+        return [_read(each, buffers) for each in written]
     except MalformedError:
         raise
     except Exception as error:  # whatever a stranger's bytes make msgpack or a constructor say
         raise MalformedError(f"{type(error).__name__}: {error}") from error
+
+
+def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
+    if not isinstance(fields, list) or not fields or fields[0] not in _READERS:
+        raise MalformedError("no message that is known")
+    message: AnyMessage = _READERS[fields[0]](fields, buffers)
     return message
 
 

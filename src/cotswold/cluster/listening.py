@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold.cluster.messages import Finish
 from cotswold.cluster.pieces import Pieces
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
@@ -60,6 +60,9 @@ class Listening(ABC):
     def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
         """The connection to a process has ended that is none of the staff, or none any more."""
 
+    def _peer_moved(self, name: str) -> None:  # noqa: B027  # most have none that do
+        """A peer is somewhere else now, and has not heard what was sent to it last."""
+
     @abstractmethod
     def _tick(self, now: float) -> None:
         """Do what is due; raises TroubleError where nothing goes on."""
@@ -90,8 +93,8 @@ class Listening(ABC):
                 heard = time.monotonic()
             self.deliver(sends)
 
-        self.deliver(pieces.begin())
-        self.hearing_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds)
+        self.deliver(pieces.asking())
+        self.hearing_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
 
     def hearing_servers(
         self,
@@ -99,9 +102,11 @@ class Listening(ABC):
         owing: Callable[[], Sequence[str]],
         heard: Callable[[], float],
         silent_seconds: float,
+        again: Callable[[], Sequence[m.Send]],
     ) -> None:
-        """Wait until no server owes an answer; ``heard``: when one was heard last. Raises TroubleError where
-        one is gone, or is silent for so long."""
+        """Wait until no server owes an answer; ``heard``: when one was heard last; ``again``: what was asked
+        and is not answered, for whom it may not have come to. Raises TroubleError where one is gone, or is
+        silent for so long."""
 
         def is_silent() -> bool:
             return time.monotonic() - heard() > silent_seconds
@@ -144,6 +149,8 @@ class Listening(ABC):
                 for hear in self._others:
                     hear(message)
                 self._let_hear(sender, message)
+            case Moved(peer):
+                self._peer_moved(peer)
             case Ready(descriptor):
                 self._ended(descriptor)
             case Lost(peer, why) if self.staff.is_watched(peer):
@@ -156,8 +163,7 @@ class Listening(ABC):
 
     def deliver(self, sends: Sequence[m.Send]) -> None:
         """Send what the state machine says."""
-        for each in sends:
-            self.post.send(each.to, each.message)
+        self.post.deliver(sends)
 
     def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
         """Dismiss all, and end their processes."""

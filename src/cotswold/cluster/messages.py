@@ -57,6 +57,22 @@ class Peers:
 
 
 @dataclass(frozen=True)
+class Controllers:
+    """Controllers that were started again, and where they are reached."""
+
+    addresses: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """Something has happened among those whom a controller leads."""
+
+    kind: str
+    name: str
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """A server may go."""
 
@@ -206,6 +222,8 @@ Message = (
     | Given
     | Serving
     | Peers
+    | Controllers
+    | Happened
     | Finish
     | Learnt
     | Doing
@@ -221,7 +239,7 @@ Message = (
     | Farewell
 )
 MESSAGES: tuple[type[Message], ...] = (
-    *(Made, Give, Given, Serving, Peers, Finish),
+    *(Made, Give, Given, Serving, Peers, Controllers, Happened, Finish),
     *(Learnt, Doing, RankReady, RankLost, Count, Counts),
     *(Judging, Judge, Judged),
     *(Visit, Terms, Farewell),

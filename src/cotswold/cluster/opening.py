@@ -96,7 +96,7 @@ class Opening:
         self._settings, self._task, self._token = settings, task, token
         self._reach = Reach.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
-        self._post = Post(endpoint)
+        self._post = self._make_post()
         self.staff = Staff(
             processes,
             endpoint,
@@ -112,6 +112,9 @@ class Opening:
         self._given: Array | None = None
         self._asked = ""
         """Who was asked for the parameters."""
+
+    def _make_post(self) -> Post:
+        return Post(self._endpoint)
 
     def open(self) -> Opened:
         """Start everything; raises UserError or MachineError where a process cannot do its part."""
@@ -305,13 +308,23 @@ def write(
         if isinstance(message, m.Written) and message.number == number:
             errors[message.server] = message.error
 
-    for server in servers:
-        own = [one for one in shards if one.server == server]
-        buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
-        conversation.post.send(server, m.Write(number, name, tuple(one.number for one in own), buffers))
-    conversation.hearing_servers(
-        hear, lambda: [each for each in servers if each not in errors], lambda: began, silent_seconds
-    )
+    own: dict[str, list[m.Shard]] = {server: [] for server in servers}
+    for one in shards:
+        own[one.server].append(one)
+
+    def writes() -> list[m.Send]:
+        found = []
+        for server in owing():
+            numbers = tuple(one.number for one in own[server])
+            buffers = tuple(raw(vector[one.start : one.stop]) for one in own[server])
+            found.append(m.Send(server, m.Write(number, name, numbers, buffers)))
+        return found
+
+    def owing() -> list[str]:
+        return [each for each in servers if each not in errors]
+
+    conversation.deliver(writes())
+    conversation.hearing_servers(hear, owing, lambda: began, silent_seconds, writes)
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

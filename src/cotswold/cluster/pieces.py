@@ -55,8 +55,8 @@ class Pieces:
         """Servers that have not answered."""
         return sorted(self._owed)
 
-    def begin(self) -> list[m.Send]:
-        """What to ask first."""
+    def asking(self) -> list[m.Send]:
+        """What each server is asked for now: first, and again where an answer may not come."""
         return [m.Send(server, self._ask(groups[0])) for server, groups in sorted(self._owed.items())]
 
     def hear(self, message: object) -> list[m.Send]:

@@ -5,17 +5,22 @@ Knows: the endpoint, how messages are written down. Does not know: what they mea
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import decode, encode
+from cotswold.cluster.codec import Packing, decode, encode
 from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport import Message as Frame
-from cotswold.server.messages import Message
+from cotswold.server.messages import Message, Send
 
 AnyMessage = Message | beginning.Message
+
+_TOGETHER_BYTES = 16 << 20
+"""Of messages that go together, but for the last of them."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +31,59 @@ class Letter:
     message: AnyMessage
 
 
+@dataclass(frozen=True)
+class Moved:
+    """A peer is somewhere else now: what it has not answered did not come there."""
+
+    peer: str
+
+
+Event = Letter | Moved | Frame | Lost | Ready
+
+
 class Post:
     """Sends and receives messages by the names of peers."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self._letters: deque[Letter] = deque()
+        """That came with one that was handed on."""
+
+    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+        """Connect to these, given by name and address."""
+        for name, address in peers:
+            self.endpoint.connect(name, address)
 
     def send(self, to: str, message: AnyMessage) -> bool:
         """Send a message, whose buffers may change afterwards; False where the peer is not connected."""
         header, buffers = encode(message)
         return self.endpoint.send(to, header, buffers)
 
-    def receive(self, timeout: float | None) -> Letter | Frame | Lost | Ready | None:
+    def deliver(self, sends: Iterable[Send]) -> None:
+        """Send several messages, those for one peer together, in their order."""
+        together: dict[str, Packing] = {}
+        for each in sends:
+            packing = together.setdefault(each.to, Packing())
+            packing.add(each.message)
+            if packing.buffer_bytes > _TOGETHER_BYTES:
+                self.endpoint.send(each.to, *together.pop(each.to).packed())
+        for peer, packing in together.items():
+            self.endpoint.send(peer, *packing.packed())
+
+    def receive(self, timeout: float | None) -> Event | None:
         """The next message or event within so many seconds; what is no message is counted and passed over.
 
         A piece of a vector that is reduced or broadcast is handed on as it came.
         """
+        if self._letters:
+            return self._letters.popleft()
         event = self.endpoint.receive(timeout)
         if not isinstance(event, Frame) or KEY in event.header:
             return event
         try:
-            return Letter(event.sender, decode(event.header, event.buffers))
+            first, *others = decode(event.header, event.buffers)
         except MalformedError:
             self.endpoint.refused["malformed"] += 1
             return None
+        self._letters.extend(Letter(event.sender, each) for each in others)
+        return Letter(event.sender, first)

@@ -6,134 +6,42 @@ Knows: how they are opened, what is asked of servers, when nothing goes on. Does
 
 from __future__ import annotations
 
-import json
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.evaluator import Evaluator, EvaluatorStatus, EvaluatorTask
+from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.messages import Count, Counts, Learnt, Made
-from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
+from cotswold.cluster.messages import Count, Counts, Learnt
+from cotswold.cluster.opening import POINT, Task
 from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.post import AnyMessage
-from cotswold.cluster.replica_conversation import ReplicaConversation
-from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
+from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.updates import said
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
-from cotswold.errors import UserError
-from cotswold.host import Call, ForkServer, Processes, Token
-from cotswold.optim.schedule import Schedule
-from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.host import ForkServer, Processes, Token
 from cotswold.server import messages as m
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.dispatching import State
 from cotswold.server.ranges import size as size_of
-from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
-from cotswold.server.staleness import Staleness
 
 PRELOADED = (
     *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),
     "cotswold.cluster.roles.evaluator",
 )
 """What whoever starts processes imports once."""
-QUEUE_VECTORS = 4
-"""So many times the parameters may wait on a server as updates, for each replica."""
 _LAST_SECONDS = 2.0
-_BEAT_SECONDS = 0.1
-"""How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
-_HANDS = 8
-"""A replica gets so many batches at once, at most; and so many hands an epoch, at least."""
-
-
-@dataclass(frozen=True)
-class ReplicaSettings:
-    """How replicas are to learn; raises UserError for what cannot be."""
-
-    processes: ClusterSettings
-    """Of which `workers` are replicas, `seed` deals samples, and nothing is used of evaluations."""
-    pace: Pace
-    rate: float
-    epochs: int = 1
-    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
-    fraction: float = 0.75
-    """Of ``of`` that must be done before an epoch ends."""
-    of: str = "replicas"
-    """Or ``samples``."""
-    warm_samples: int = 0
-    """So many are computed by one replica first."""
-    staleness: Staleness = field(default_factory=Staleness)
-    own: OwnSteps = "none"
-    """Steps that a replica takes by itself between two pulls; with rule `Deltas` they are ``pushed``."""
-    schedule: Schedule = "constant"
-    """How the rate falls over the samples of the run."""
-    warmup: float = 0.0
-    """The part of the run over which the rate rises."""
-    unit_norm: frozenset[str] = frozenset()
-    """Tensors whose filters, rows of matrices, have norm 1 after each update."""
-    order_seconds: float = 0.1
-    """How often servers are asked what they have applied."""
-    device: str = "cpu"
-    """Where replicas and the evaluator compute, as for `own_device`."""
-    traffic: Path | None = None
-    """The folder in which each server writes down what replicas send, and when; None for nowhere."""
-
-    def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise UserError(f"a learning rate of {self.rate}; it is more than 0")
-        if (self.own == "pushed") is not isinstance(self.rule, Deltas):
-            raise UserError(
-                f"replicas whose own steps are {self.own!r}, and rule {self.rule.name} on the servers: steps "
-                "are pushed to servers that add them up (deltas), and to no others; Adagrad's sum of squares "
-                "is that of gradients"
-            )
-
-    @property
-    def stepping(self) -> Stepping:
-        """What replicas are told of steps."""
-        return Stepping(self.own, self.schedule, self.warmup, self.epochs)
-
-    def dispatch(self, made: Made, run: str) -> Dispatch:
-        """For a work; ``run``: what updates of this run, and of none before it, are meant for. Raises
-        UserError for what cannot be."""
-        batch, push = self.pace.batch, self.pace.n_push
-        batches = made.patterns // (batch * _HANDS * self.processes.workers)
-        pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with what is in hand
-        try:
-            return Dispatch(
-                run,
-                made.patterns,
-                made.size,
-                self.epochs,
-                self.rate,
-                hand=batch * push * pushes,
-                ahead=2 * batch,
-                fraction=self.fraction,
-                of=self.of,
-                warm_samples=self.warm_samples,
-                order_seconds=self.order_seconds,
-                beat_seconds=_BEAT_SECONDS,
-                silent_seconds=self.processes.silent_seconds,
-                settings=json.dumps({"seed": self.processes.seed}),
-            )
-        except ValueError as error:
-            raise UserError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -159,103 +67,15 @@ class ReplicasStatus:
     """Where there is one."""
 
 
-class _Opening(Opening):
-    role, kind = "replica", "replica"
-
-    def __init__(
-        self,
-        settings: ReplicaSettings,
-        task: Task,
-        processes: Processes,
-        token: Token,
-        endpoint: Endpoint,
-        on_event: OnEvent,
-        snapshot: Snapshot | None,
-        vectors: Mapping[str, Tensor],
-        evaluator: EvaluatorTask | None,
-    ) -> None:
-        super().__init__(settings.processes, task, processes, token, endpoint, on_event)
-        self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
-        self._evaluator = evaluator
-        self._run = secrets.token_hex(8)
-
-    def open_replicas(self) -> Replicas:
-        """Start everything."""
-        begun, snapshot = self._begun(), self._snapshot
-        servers = [(name, self._serving[name]) for name in begun.servers]
-        rules = self._learning.dispatch(begun.made, self._run)
-        ledger = None if snapshot is None else snapshot.ledger
-        counters = None if snapshot is None else snapshot.counters
-        vectors = self._vectors if snapshot is None else snapshot.vectors
-        if ledger is not None and ledger.samples != rules.samples:
-            raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
-        machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
-        conversation = ReplicaConversation(self._post, self.staff, machine, self._on_event)
-        evaluator = None
-        if self._evaluator is not None:
-            evaluator = Evaluator(conversation, self._evaluator_of, begun.shards, begun.made.dtype)
-        zeros = np.zeros(begun.made.size, begun.made.dtype)
-        firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
-        for name, first in reversed(firsts.items()):  # nobody begins before the parameters are there
-            value = vectors[name].numpy() if name in vectors else first
-            if value.shape != first.shape or value.dtype != first.dtype:
-                raise UserError(
-                    f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
-                )
-            write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
-        for letter in self._joins:
-            conversation.hear_again(letter.sender, letter.message)
-        return Replicas(conversation, begun, tuple(firsts), evaluator)
-
-    def _evaluator_of(self, name: str) -> Call:
-        assert self._evaluator is not None, "there is one"
-        made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
-        return self._call(name, "evaluator", {**made, "device": self._learning.device})
-
-    def _told_worker(self, name: str) -> Mapping[str, object]:
-        pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
-        device = {"device": self._learning.device, "place": self.staff.place_of(name)}
-        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping), **device}
-
-    def _told_servers(self, made: Made) -> Mapping[str, object]:
-        item_bytes = np.dtype(made.dtype).itemsize
-        room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
-        settings = Asynchronous(
-            self._run,
-            POINT,
-            self._learning.rule,
-            {name: columns for name, _, columns in made.layout},
-            item_bytes,
-            Room(room, room),
-            self._learning.staleness,
-            self._learning.unit_norm,
-            self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
-            dict(made.products),
-        )
-        versions = () if self._snapshot is None else self._snapshot.versions
-        traffic = self._learning.traffic
-        return {
-            "updates": said(settings),
-            "versions": versions,
-            "traffic": None if traffic is None else str(traffic),
-        }
-
-
 class Replicas:
     """Replicas that learn; use in a ``with`` statement, or `close`."""
 
-    def __init__(
-        self,
-        conversation: ReplicaConversation,
-        begun: Begun,
-        vectors: tuple[str, ...],
-        evaluator: Evaluator | None = None,
-    ) -> None:
-        self._conversation, self._begun = conversation, begun
-        self._machine = conversation.machine
-        self.vectors = vectors
+    def __init__(self, opened: OpenedReplicas) -> None:
+        self._conversation, self._begun = opened.conversation, opened.begun
+        self._machine = opened.conversation.machine
+        self.vectors = opened.vectors
         """Their names: the parameters first, then what the rule keeps."""
-        self.evaluator = evaluator
+        self.evaluator = opened.evaluator
         """Judges parameters, where there is one."""
         self._resources = ExitStack()
 
@@ -293,7 +113,7 @@ class Replicas:
     def servers(self) -> Mapping[str, int]:
         """Parameter servers that run, and the numbers of their processes."""
         staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._begun.servers if staff.is_watched(name)}
+        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
 
     @property
     def is_over(self) -> bool:
@@ -338,7 +158,7 @@ class Replicas:
         shards = Counter(one.server for one in self._begun.shards)
         return tuple(
             watching.server(Place(name, staff.machine_of(name), staff.pid_of(name)), shards[name], now)
-            for name in self._begun.servers
+            for name in self._conversation.servers
             if staff.is_watched(name)
         )
 
@@ -386,7 +206,10 @@ class Replicas:
 
     def snapshot(self) -> Snapshot:
         """Everything as it is now, while nothing is open: paused, or over."""
-        versions = dict(each for counts in self.count() for each in counts.versions)
+        versions: dict[int, int] = {}
+        while len(versions) < len(self._begun.shards):  # some may be on their way to another server
+            self._conversation.step(0.0)
+            versions |= dict(each for counts in self.count() for each in counts.versions)
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
 
     def begin_checkpoint(self) -> bool:
@@ -426,10 +249,13 @@ class Replicas:
             if isinstance(message, Counts):
                 counts[message.server] = message
 
-        for server in self._begun.servers:
+        asked = list(self._conversation.servers)
+        for server in asked:
             self._conversation.post.send(server, Count())
-        self._conversation.hearing(hear, lambda: len(counts) == len(self._begun.servers))
-        return tuple(counts[name] for name in self._begun.servers)
+        self._conversation.hearing(
+            hear, lambda: counts.keys() >= set(asked) & set(self._conversation.servers)
+        )
+        return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:
         """End all processes."""
@@ -486,11 +312,12 @@ def open_replicas(
         )
         opened.callback(endpoint.close)
         task = Task(work, arguments, logs, host)
-        opening = _Opening(
-            settings, task, processes, token, endpoint, on_event, snapshot, vectors or {}, evaluator
+        opening = ReplicaOpening(
+            *(settings, task, processes, token, endpoint, on_event),
+            *(snapshot, vectors or {}, evaluator, resources),
         )
         opened.callback(opening.staff.close)
-        replicas = opening.open_replicas()
+        replicas = Replicas(opening.open_replicas())
         replicas.close_with(resources)
         opened.pop_all()
         return replicas

@@ -312,7 +312,7 @@ class Serving:
         def hear(message: AnyMessage) -> None:
             self._conversation.deliver(pieces.hear(message))
 
-        self._conversation.deliver(pieces.begin())
+        self._conversation.deliver(pieces.asking())
         self._conversation.hearing(hear, lambda: not pieces.owing)
         return torch.from_numpy(pieces.whole)
 

@@ -11,6 +11,7 @@ from typing import Literal
 from cotswold.errors import UserError
 
 _SILENCES = 3
+MOST_COPIES = 5
 Travel = Literal["bunyip", "sandblaster"]
 
 
@@ -22,6 +23,10 @@ class ClusterSettings:
     """Workers that are started, and started again where one dies; others may join (`cotswold worker`)."""
     servers: int = 1
     """Parameter servers; their number changes no bit of a result."""
+    server_copies: int = 1
+    """Servers that have each part of the parameters of replicas: with 2 or more the run outlives a server."""
+    buckets: int | None = None
+    """Parts of the parameters that have copies, each by itself, at most; 8 a server where nothing is said."""
     travel: Travel = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation begins, and push their sums."""
@@ -66,9 +71,26 @@ class ClusterSettings:
         return _SILENCES * self.silent_seconds
 
     def __post_init__(self) -> None:
-        for name in ("workers", "servers", "portion", "copies", "threads", "ranks", "link_bits_per_second"):
+        for name in (
+            "workers",
+            "servers",
+            "server_copies",
+            "portion",
+            "copies",
+            "threads",
+            "ranks",
+        ):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
+        if self.buckets is not None and self.buckets < 1:
+            raise UserError(f"buckets = {self.buckets}: the parameters are in one at least")
+        if self.link_bits_per_second < 1:
+            raise UserError(f"link_bits_per_second = {self.link_bits_per_second}; it is more than 0")
+        if self.server_copies > min(self.servers, MOST_COPIES):
+            raise UserError(
+                f"server_copies = {self.server_copies}, servers = {self.servers}; at most {MOST_COPIES}, "
+                "each on a server of its own: give more servers, or fewer copies"
+            )
         if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
             raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: they lie between 1 and 65535")
         if not 0 < self.fraction <= 1:

@@ -271,6 +271,11 @@ class Dispatcher:
             sends += self._give(now)
         return sends
 
+    def again(self, server: str) -> list[Send]:
+        """The order that a server has not answered, at once: another is in its place."""
+        is_owed = self._known.number < self._order.number and server not in self._answers
+        return [Send(server, self._order)] if is_owed else []
+
     def silent_servers(self, now: float, seconds: float) -> list[str]:
         """Servers that have not answered an order for so long: nothing is settled until they do."""
         if self._known.number == self._order.number or now - self._given < seconds:

@@ -79,9 +79,12 @@ class Pace:
     moves: bool = False
     """Whether it pushes steps that it takes on its own copy: those that a pull does not have yet stay there.
     So that it is known which these are, a pull waits until the push before is applied."""
+    stretch: int = 1
+    """A push adds up so many times `n_push` steps, at most, while the one before is not answered: what a
+    server had may be somewhere else soon. With overlap alone."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "n_fetch", "n_push"):
+        for name in ("batch", "n_fetch", "n_push", "stretch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
         if not self.overlap and self.n_fetch > self.n_push:
@@ -101,7 +104,7 @@ class StepTask:
     opens: bool
     """Whether the accumulation begins with this step: what is in it belongs to another push."""
     closes: bool
-    """Whether what is accumulated then goes to the servers: `stepped` needs it."""
+    """Whether what is accumulated goes to the servers, unless `Replica.stretches`: `stepped` needs it."""
     pull: tuple[int, int]
     """Which pull was asked for last, by session and number: ``installs`` are of it."""
     behind: int
@@ -250,6 +253,14 @@ class Replica:
                 sends.append(Send(COORDINATOR, Leave(self.session, self._leaving)))
         return sends
 
+    def again(self, server: str) -> list[Send]:
+        """What a server has not answered, at once: another is in its place."""
+        session = self._session
+        if session is None:
+            return []
+        owed = session.pulling.get(server), session.updates.waiting.get(server)
+        return [Send(server, each) for each in owed if each is not None]
+
     def leave(self, reason: str) -> list[Send]:
         """It wants to go; it is GONE once what it has in hand is counted."""
         self._leaving = reason
@@ -278,11 +289,20 @@ class Replica:
         accumulation = session.accumulation
         accumulation.steps += 1
         accumulation.samples = joined(accumulation.samples, (samples,))
-        closes = accumulation.steps == self.pace.n_push or not session.hands
+        closes = accumulation.steps >= self.pace.n_push or not session.hands
         installs, session.installs = session.installs, []
         self._stepping = session
         pull, behind = (self.session, session.pulls), session.closings - session.pulled_closed
         return StepTask(installs, samples, session.directions.rate_value, opens, closes, pull, behind)
+
+    @property
+    def stretches(self) -> bool:
+        """Whether what is accumulated need not go to the servers yet, for they have not answered what came
+        before; to be asked after a step, before `stepped`."""
+        session = self._session
+        if session is None or session.accumulation is None or not (session.pushing and session.hands):
+            return False
+        return session.accumulation.steps < self.pace.n_push * self.pace.stretch
 
     def coming(self, most: int) -> list[tuple[int, int]]:
         """Places of the samples of the steps after the one that is being computed, as far as they are in

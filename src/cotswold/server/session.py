@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Applied, Ranges, UpdateRefused
+from cotswold.server.messages import Applied, Change, Ranges, SessionState, UpdateRefused
 from cotswold.server.ranges import joined, without
 from cotswold.server.staleness import Histogram
 
@@ -25,7 +25,9 @@ class Session:
     last: int = 0
     """The number of its newest update; 0 before the first."""
     answer: Applied | UpdateRefused | None = None
-    """To the last; None before the first, and while that waits."""
+    """To the last; None before the first, while that waits, and where another copy gave it."""
+    is_waiting: bool = False
+    """Whether the last is not answered yet."""
     samples: Ranges = ()
     """Applied here, and not settled."""
     missed: Ranges = ()
@@ -42,6 +44,8 @@ class Session:
     """One more than the newest update that was no marker when it pulled for the next."""
     bases: dict[int, int] = field(default_factory=dict)
     """The least versions that it has pulled for that."""
+    is_changed: bool = True
+    """Whether what a copy must know of it is different since `Sessions.take_changed`."""
 
     def took(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
         """Its next number is used up, by an update that has heard of ``checkpoint``.
@@ -52,6 +56,8 @@ class Session:
         if not is_empty or checkpoint <= self.marked:
             self.worked = number
         self.marked = max(self.marked, checkpoint)
+        self.is_waiting = not is_empty
+        self.is_changed = self.is_changed or is_empty  # what waits is sent again to another copy
 
     def pulled(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
         """It has asked for these (shard, version), as `PullNewer` numbers it."""
@@ -74,10 +80,42 @@ class Session:
     def has_applied(self, samples: Ranges, answer: Applied) -> None:
         """An update of these samples is in the shards."""
         self.samples, self.answer = joined(self.samples, samples), answer
+        self.is_waiting, self.is_changed = False, True
 
     def has_missed(self, samples: Ranges, answer: UpdateRefused) -> None:
         """An update of these samples was refused for ever."""
         self.missed, self.answer = joined(self.missed, samples), answer
+        self.is_waiting, self.is_changed = False, True
+
+    def state(self, number: int) -> SessionState:
+        """What a copy must know of it: of an update that waits, nothing."""
+        return SessionState(
+            number,
+            self.name,
+            self.last - self.is_waiting,
+            self.answer if isinstance(self.answer, Applied) else None,
+            self.answer if isinstance(self.answer, UpdateRefused) else None,
+            self.samples,
+            self.missed,
+            self.checkpoint,
+            self.marked,
+            self.worked,
+        )
+
+    @classmethod
+    def of(cls, state: SessionState) -> Session:
+        """As a copy knows it."""
+        return cls(
+            state.name,
+            state.last,
+            state.applied or state.refused,
+            samples=state.samples,
+            missed=state.missed,
+            checkpoint=state.checkpoint,
+            marked=state.marked,
+            worked=state.worked,
+            is_changed=False,
+        )
 
 
 class Sessions:
@@ -90,6 +128,39 @@ class Sessions:
         """With the newest order."""
         self._gone: dict[int, Session] = {}
         """That ended since a checkpoint began which is not frozen."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether any is different since `take_changed`."""
+        return any(each.is_changed for each in self._all.values())
+
+    def take_changed(self) -> set[int]:
+        """The numbers of those that are different since this was called last."""
+        found = {number for number, each in self._all.items() if each.is_changed}
+        for number in found:
+            self._all[number].is_changed = False
+        return found
+
+    @property
+    def _all(self) -> dict[int, Session]:
+        return {**self._gone, **self.ended, **self.living}
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """The numbers of those that ended since a checkpoint began which is not frozen."""
+        return tuple(self._gone)
+
+    def states(self, numbers: Iterable[int] | None = None) -> tuple[SessionState, ...]:
+        """What a copy must know of these; of all."""
+        wanted = self._all.keys() if numbers is None else set(numbers)
+        return tuple(each.state(number) for number, each in sorted(self._all.items()) if number in wanted)
+
+    def install(self, change: Change) -> None:
+        """The primary has what is said there."""
+        known = {**self._all, **{each.number: Session.of(each) for each in change.sessions}}
+        self.living = {number: known[number] for number in change.living}
+        self.ended = {number: known[number] for number in change.ended}
+        self._gone = {number: known[number] for number in change.gone}
 
     def __iter__(self) -> Iterator[tuple[int, Session]]:
         """The living, by number."""
@@ -124,8 +195,9 @@ class Sessions:
         """It is known what became of all samples before this place."""
         below = ((0, settled),)
         for session in (*self.living.values(), *self.ended.values()):
-            session.samples = without(session.samples, below)
-            session.missed = without(session.missed, below)
+            left = without(session.samples, below), without(session.missed, below)
+            if left != (session.samples, session.missed):
+                (session.samples, session.missed), session.is_changed = left, True
 
     def owing(self, checkpoint: int) -> tuple[str, ...]:
         """The names of those whose marker is not in."""

@@ -81,3 +81,12 @@ class Histogram:
     def mean(self) -> float:
         """0 where there was no update."""
         return self.total / max(self.updates, 1)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        bins = [0] * max(len(self.bins), len(other.bins))
+        for one in (self, other):
+            for place, count in enumerate(one.bins):
+                bins[place] += count
+        return Histogram(
+            self.updates + other.updates, self.total + other.total, max(self.largest, other.largest), bins
+        )

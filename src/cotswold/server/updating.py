@@ -46,6 +46,7 @@ from typing import Generic
 from cotswold.optim.updates import Deltas
 from cotswold.server.admission import Admission, Factors, Pass, Product, RefusedError, UpdateArithmetic
 from cotswold.server.asynchronous import Asynchronous
+from cotswold.server.books import Books
 from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.messages import (
     COORDINATOR,
@@ -63,7 +64,7 @@ from cotswold.server.messages import (
 from cotswold.server.parts import Parts
 from cotswold.server.ranges import are_apart
 from cotswold.server.ranks import is_of, may_say
-from cotswold.server.session import Session, Sessions
+from cotswold.server.session import Session
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram
 from cotswold.server.waiting import Queue, Waiting
@@ -91,22 +92,26 @@ class Updates(Generic[Values]):
         self._unit_filters = settings.unit_norm & self._products.keys()
         """Tensors whose filters are made of norm 1 by their products; those of others are rows."""
         self._unit_rows = settings.unit_norm - self._unit_filters
-        self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
-        """How many updates each shard has had."""
+        self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
+        self._sessions = self.books.sessions
         self.staleness = {number: Histogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
         """How many updates, by the first word of the reason."""
         self.taken = 0
         """How many updates, and parts of such, were taken as they came."""
-        self.frozen: Frozen[Values] | None = None
-        """The state at the newest checkpoint, until the coordinator has taken it."""
-        self._frozen = 0
-        self._order = Order(0, (), (), 0, 0)
-        self._rates: dict[int, float] = {}
-        self._sessions = Sessions(settings.run)
         self._parts: dict[int, Parts[Values]] = {}
         """Of the next update of each session whose replica has several ranks."""
         self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
+
+    @property
+    def versions(self) -> Mapping[int, int]:
+        """How many updates each shard has had."""
+        return self.books.versions
+
+    @property
+    def frozen(self) -> Frozen[Values] | None:
+        """The state at the newest checkpoint, until the coordinator has taken it."""
+        return self.books.frozen
 
     @property
     def waiting(self) -> int:
@@ -127,8 +132,8 @@ class Updates(Generic[Values]):
     def waits_for(self) -> tuple[str, ...]:
         """The names of sessions that make updates of others wait: by a marker that they owe, or because they
         compute from what these would make too stale."""
-        checkpoint = self._order.checkpoint
-        owing = self._sessions.owing(checkpoint) if checkpoint > self._frozen else ()
+        checkpoint = self.books.order.checkpoint
+        owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
         found = {key for each in self._ahead for key in self._aged(each, self.versions)}
         return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
@@ -168,7 +173,7 @@ class Updates(Generic[Values]):
             return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
             return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
-        if update.checkpoint > self._order.checkpoint:
+        if update.checkpoint > self.books.order.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} was not begun"
             return [Send(session.name, self._refusal(update, reason, again=True))]
         if not update.shards and not update.parts:
@@ -179,7 +184,7 @@ class Updates(Generic[Values]):
         """The next update of a session, or a part of it, is queued or refused."""
         sends: list[Send] = []
         try:
-            self._admission.check(update, self._rates)
+            self._admission.check(update, self.books.rates)
             whole = self._whole(update)
             if whole is None:
                 return []
@@ -235,7 +240,7 @@ class Updates(Generic[Values]):
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, Deltas):
             return 1.0
-        greatest = self._rates[update.rate]
+        greatest = self.books.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
     def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
@@ -247,15 +252,15 @@ class Updates(Generic[Values]):
         """Why an update must come again; None where there is room for it."""
         if self.settings.name not in self._server.vectors:
             return f"busy: there is no vector {self.settings.name!r} yet"
-        is_behind = max(update.checkpoint, session.checkpoint) > self._frozen
-        if self._queue.has_room(numbers, self._frozen, is_behind=is_behind):
+        is_behind = max(update.checkpoint, session.checkpoint) > self.books.checkpoint
+        if self._queue.has_room(numbers, self.books.checkpoint, is_behind=is_behind):
             return None
         return f"busy: {self.waiting} bytes of updates wait"
 
     @property
     def _ahead(self) -> list[Waiting[Values]]:
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
-        return self._queue.ahead_of(self._frozen)
+        return self._queue.ahead_of(self.books.checkpoint)
 
     def _marked(self, session: Session, update: Update) -> list[Send]:
         session.took(update.number, update.checkpoint, is_empty=True)
@@ -339,7 +344,7 @@ class Updates(Generic[Values]):
         for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
             pushes[number].append((whole * scale, values))
             self.staleness[number].add(each)
-            self.versions[number] += 1
+            self.books.applied(number)
         for each, times in Counter(stale).items():
             session.staleness.add(each, times)
 
@@ -419,47 +424,46 @@ class Updates(Generic[Values]):
 
     def _ordered(self, order: Order) -> list[Send]:
         sends: list[Send] = []
-        if order.number < self._order.number:
+        if order.number < self.books.order.number:
             return []
-        if order.number > self._order.number:
-            self._order, self._rates = order, dict(order.rates)
-            if self.frozen is not None and self.frozen.checkpoint <= order.taken:
-                self.frozen = None
+        if order.number > self.books.order.number:
+            self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
         samples = self._sessions.said()
-        answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting, cut)
+        answer = Ordered(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut)
         return [*sends, Send(COORDINATOR, answer)]
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
         """These sessions live; what others have waiting is applied, unless it is behind a marker."""
-        checkpoint = self._order.checkpoint
-        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self._frozen)
+        checkpoint = self.books.order.checkpoint
+        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._ahead if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
-        self._sessions.settle(self._order.settled)
+        self._sessions.settle(self.books.order.settled)
         return sends
 
     # --- checkpoints ---
 
     def _freeze(self) -> list[Send]:
         """Keep the state of a checkpoint, once all markers are in."""
-        checkpoint = self._order.checkpoint
-        if checkpoint <= self._frozen or self._sessions.owing(checkpoint):
+        checkpoint = self.books.order.checkpoint
+        if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
         assert self.frozen is None, "the coordinator takes a checkpoint before it begins the next"
         sends = self._apply(self._ahead)  # all of it came before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
-        self.frozen = Frozen(
-            checkpoint,
-            {
-                name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]
-                for name in names
-            },
-            tuple(self.versions[number] for number in self._server.numbers),
-            self._sessions.cut(),
+        self.books.freeze(
+            Frozen(
+                checkpoint,
+                {
+                    name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]
+                    for name in names
+                },
+                tuple(self.versions[number] for number in self._server.numbers),
+                self._sessions.cut(),
+            )
         )
-        self._frozen = checkpoint
         return sends

@@ -57,6 +57,8 @@ class Network:
         self.messages = 0
         self.bytes: dict[str, int] = {}
         """That each has sent."""
+        self.cut: set[tuple[str, str]] = set()
+        """(sender, receiver) between whom nothing comes through, one way."""
         self._free: dict[str, float] = {}
         """When each one's port is free."""
 
@@ -81,7 +83,7 @@ class Network:
     def _carry(self, sender: str, send: Send, seconds: float) -> None:
         def arrive() -> None:
             player = self.players.get(send.to)
-            if player is not None:
+            if player is not None and (sender, send.to) not in self.cut:
                 player.receive(sender, send.message)
 
         self.loop.after(seconds, arrive)

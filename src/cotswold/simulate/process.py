@@ -20,6 +20,11 @@ class PlayedProcess(ABC):
         self._paused: list[Callable[[], None]] | None = None
         """What waits while it is stopped."""
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is stopped."""
+        return self._paused is not None
+
     def kill(self) -> None:
         """The process is gone, whatever it did."""
         self.is_alive = False

@@ -195,7 +195,11 @@ class ReplicaPlayer(PlayedProcess):
             self._sum = [0.0] * len(self._weights)
         for place, each in enumerate(self._gradient(task.samples, weights)):
             self._sum[place] += each
-        self._send(self.replica.stepped(self._parts() if task.closes else None, self._network.loop.now))
+        self._send(
+            self.replica.stepped(
+                self._parts() if task.closes and not self.replica.stretches else None, self._network.loop.now
+            )
+        )
 
     def _parts(self) -> Mapping[str, Part]:
         self._closings += 1

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.cluster.snapshot import Snapshot
@@ -100,6 +101,7 @@ def settings_of(
         ClusterSettings(
             workers=cluster.workers,
             servers=cluster.servers,
+            server_copies=cluster.server_copies,
             seed=training.seed,
             threads=training.threads or 1,
             ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,

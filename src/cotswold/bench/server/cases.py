@@ -8,16 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, draining, exchanging, factors, replicas
+from cotswold.bench.server import applying, copies, draining, exchanging, factors, failover, replicas
 from cotswold.bench.server.applying import Applying
+from cotswold.bench.server.copies import ROAD as COPIED
+from cotswold.bench.server.copies import Copies
 from cotswold.bench.server.draining import Draining
 from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
+from cotswold.bench.server.failover import KILLED, STOPPED, Failover
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Road
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
-GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas")
+GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "failover")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
 KILO = MEGA >> 10
@@ -32,6 +35,8 @@ def cases() -> list[Case[Any]]:
         *_cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096))),
         *_exchanges(shards, 16 << 20, ROADS),
         Case("replicas", "adam-mnist", replicas.measured, Crowd(), once=True),
+        *_copies((1 << 14, 1 << 20), 16 << 20, (1, 2, 3, 4, 5)),
+        *_failovers(1 << 20, 9),
     ]
 
 
@@ -41,6 +46,8 @@ def quick_cases() -> list[Case[Any]]:
         *_cases((16 * KILO,), MEGA // 16, ((16, 96),)),
         *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),
         Case("replicas", "adam-mnist", replicas.measured, Crowd((1, 2), 0.3), once=True),
+        *_copies((1 << 14,), 1 << 18, (1, 2)),
+        *_failovers(1 << 18, 1),
     ]
 
 
@@ -49,6 +56,21 @@ def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Road, ..
         Case(one.verb, one.name, exchanging.measured, one, once=True)
         for one in exchanges(shards, vector_bytes, roads)
     ]
+
+
+def _copies(shards: tuple[int, ...], vector_bytes: int, counts: tuple[int, ...]) -> list[Case[Any]]:
+    found = [
+        Copies(one.name, one.model, counts)
+        for one in exchanges(shards, vector_bytes, (COPIED,))
+        if one.verb == "push"
+    ]
+    return [Case("copies", one.name, copies.measured, one, once=True) for one in found]
+
+
+def _failovers(vector_bytes: int, times: int) -> list[Case[Any]]:
+    (one,) = (one for one in exchanges((1 << 14,), vector_bytes, (COPIED,)) if one.verb == "push")
+    found = [Failover(how, one.model, times) for how in (KILLED, STOPPED)]
+    return [Case("failover", one.name, failover.measured, one, once=True) for one in found]
 
 
 def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from cotswold.bench.server.served import RUN, Road, endpoint_on, heard
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import AnyMessage, Post
+from cotswold.cluster.routed_post import RoutedPost
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.server import messages as m
@@ -30,15 +31,16 @@ class Client:
         addresses: Mapping[str, str],
         shards: Sequence[m.Shard],
         kind: str = "gradient",
+        controllers: Mapping[str, str] | None = None,
     ) -> None:
-        """``kind``: of pushes that come whole."""
+        """``kind``: of pushes that come whole; ``controllers``: addresses, where servers keep copies."""
         self._session = session
-        self.post = Post(endpoint_on(road, token, name))
+        endpoint = endpoint_on(road, token, name)
+        self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:
             self._own.setdefault(one.server, []).append(one)
-        for server, address in addresses.items():
-            self.post.endpoint.connect(server, address)
+        self.post.meet(addresses.items())
         self._kind = kind
         self.versions = {one.number: -1 for one in shards}
         self._number = 0
@@ -83,12 +85,14 @@ class Client:
 
     def _push(self, parts: Mapping[str, _Part]) -> None:
         self._number += 1
+        updates: dict[str, m.Message] = {}
         for server, (kind, numbers, examples, buffers) in parts.items():
             versions = tuple(max(0, self.versions[number]) for number in numbers)
             update = m.Update(
                 RUN, self._session, self._number, kind, numbers, versions, 0, 1.0, (), 0, examples, buffers
             )
-            self.post.send(server, update)
+            updates[server] = update
+        self.post.deliver([m.Send(server, update) for server, update in updates.items()])
         waiting = set(parts)
 
         def hear(message: AnyMessage) -> None:
@@ -96,27 +100,36 @@ class Client:
                 raise MachineError(f"{message.server} refused a push: {message.reason}")
             if isinstance(message, m.Applied) and message.number == self._number:
                 waiting.discard(message.server)
+                updates.pop(message.server, None)
 
-        heard(self.post, hear, lambda: not waiting)
+        heard(self.post, hear, lambda: not waiting, lambda server: self._again(server, updates))
+
+    def _again(self, server: str, messages: Mapping[str, m.Message]) -> None:
+        """Whoever has a bucket now has not heard what was sent to whoever had it."""
+        if server in messages:
+            self.post.send(server, messages[server])
 
     def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
         """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
         are the messages' own."""
+        pulls: dict[str, m.Message] = {}
         for server, shards in self._own.items():
             numbers = tuple(one.number for one in shards if only is None or one.number in only)
             known = tuple(-1 if whole else self.versions[number] for number in numbers)
-            self.post.send(server, m.PullNewer(RUN, self._session, 0, numbers, known))
-        came: list[m.PulledNewer] = []
+            pulls[server] = m.PullNewer(RUN, self._session, 0, numbers, known)
+        self.post.deliver([m.Send(server, pull) for server, pull in pulls.items()])
+        came: dict[str, m.PulledNewer] = {}
 
         def hear(message: AnyMessage) -> None:
             if isinstance(message, m.PulledNewer):
                 if message.error is not None:
                     raise MachineError(f"{message.server} refused a pull: {message.error}")
-                came.append(message)
+                came[message.server] = message
+                pulls.pop(message.server, None)
                 self.versions.update(zip(message.shards, message.versions, strict=True))
 
-        heard(self.post, hear, lambda: len(came) == len(self._own))
-        return came
+        heard(self.post, hear, lambda: len(came) == len(self._own), lambda server: self._again(server, pulls))
+        return list(came.values())
 
     @property
     def received_bytes(self) -> int:

@@ -6,12 +6,16 @@ Knows: what a result holds. Does not know: the command line, plots, any operatio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cotswold.bench.case import some
+from cotswold.bench.case import Case, some
 from cotswold.bench.effort import QUICK, Effort
 from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, in_processes, unheard
 from cotswold.bench.measure import Document, document
+from cotswold.cluster.settings import MOST_COPIES
+from cotswold.errors import UserError
 from cotswold.host import granted_cores
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
@@ -25,6 +29,7 @@ def measure_server(
     match: str = "",
     quick: bool = False,
     trace: Path | None = None,
+    copies: Sequence[int] = (),
     command: str = "cotswold.bench.measure_server",
     say: Say = unheard,
     leave: Leave = unheard,
@@ -32,17 +37,27 @@ def measure_server(
     """What a server does, beside ceilings, as `cotswold bench server` measures it.
 
     With ``trace``, the directory of a run whose traffic was recorded, that is replayed, and nothing else is
-    measured but what ``only`` names. Other arguments and errors are those of `measure_kernels`; UserError
-    also where nothing was recorded.
+    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise. Other arguments
+    and errors are those of `measure_kernels`; UserError also where nothing was recorded.
     """
     from cotswold.bench.server import replaying
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
-    chosen = []
-    if trace is None or only:
-        chosen = some(quick_cases() if quick else cases(), only, match, GROUPS)
+    chosen: list[Case[Any]] = []
+    every, groups = quick_cases() if quick else cases(), list(only) + ["copies"] * bool(copies)
+    if trace is None or groups:
+        chosen = [_with(one, copies) for one in some(every, groups, match, GROUPS)]
     if trace is not None:
         chosen += replaying.cases(trace, _QUICK_SECONDS if quick else _SECONDS)
     counts, effort = list(threads) or [granted_cores(environ={})], QUICK if quick else Effort()
     head = document("server", command, dense_size=effort.dense_size, allocator=ALLOCATOR)
     return in_processes(head, chosen, counts, effort, say, leave)
+
+
+def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
+    """The same, of these numbers of copies, where it is about copies and there are some."""
+    if case.group != "copies" or not copies:
+        return case
+    if not all(1 <= count <= MOST_COPIES for count in copies):
+        raise UserError(f"copies {list(copies)}; a bucket has 1 to {MOST_COPIES}")
+    return replace(case, subject=replace(case.subject, counts=tuple(sorted(set(copies)))))

@@ -22,7 +22,7 @@ import numpy as np
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Count, Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.transport import Endpoint, Lost
@@ -40,6 +40,8 @@ ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
 _PRELOADED = (
     "torch",
     "cotswold.cluster.roles.server",
+    "cotswold.cluster.roles.keeper",
+    "cotswold.cluster.roles.controller",
     "cotswold.bench.server.crowd",
     "cotswold.bench.server.raw",
     "cotswold.bench.server.replaying",
@@ -148,16 +150,12 @@ class Served:
         try:
             for name in self.names:
                 self._processes.append(processes.start(self._call(name)))
-            self._hear(self._serving, lambda: len(self.addresses) == len(self.names))
-            self._write()
-            self._order(sessions)
+            heard(self._post, self._serving, lambda: len(self.addresses) == len(self.names))
+            write_zeros(self._post, model, self.shards)
+            order(self._post, self.names, sessions)
         except BaseException:
             self.close()
             raise
-
-    def sessions(self, names: Sequence[str]) -> dict[str, int]:
-        """The numbers of sessions by name."""
-        return {name: number + 1 for number, name in enumerate(names)}
 
     def pids(self) -> list[int]:
         """The servers' processes."""
@@ -165,16 +163,7 @@ class Served:
 
     def counts(self) -> list[Counts]:
         """What the servers have done so far."""
-        found: dict[str, Counts] = {}
-
-        def hear(message: AnyMessage) -> None:
-            if isinstance(message, Counts):
-                found[message.server] = message
-
-        for name in self.names:
-            self._post.send(name, Count())
-        self._hear(hear, lambda: len(found) == len(self.names))
-        return [found[name] for name in self.names]
+        return counts_of(self._post, self.names)
 
     def close(self) -> None:
         """End the servers."""
@@ -205,44 +194,69 @@ class Served:
         if isinstance(message, Serving):
             self.addresses[message.name] = message.address
 
-    def _write(self) -> None:
-        vector = np.zeros(self.model.size, self.model.dtype)
-        for name in (*self.model.rule.keeps, WEIGHTS):
-            written: set[str] = set()
-            for server in self.names:
-                own = [one for one in self.shards if one.server == server]
-                buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
-                self._post.send(server, m.Write(1, name, tuple(one.number for one in own), buffers))
 
-            def hear(message: AnyMessage, written: set[str] = written) -> None:
-                if isinstance(message, m.Written):
-                    written.add(message.server)
+def counts_of(post: Post, servers: Sequence[str]) -> list[Counts]:
+    """What servers have done so far."""
+    found: dict[str, Counts] = {}
 
-            self._hear(hear, lambda written=written: len(written) == len(self.names))  # type: ignore[misc]  # mypy and defaults
+    def hear(message: AnyMessage) -> None:
+        if isinstance(message, Counts):
+            found[message.server] = message
 
-    def _order(self, names: Sequence[str]) -> None:
-        told: set[str] = set()
-        sessions = tuple((number, name) for name, number in self.sessions(names).items())
-        for server in self.names:
-            self._post.send(server, m.Order(1, sessions, ((0, _RATE),), 0, 0))
-
-        def hear(message: AnyMessage) -> None:
-            if isinstance(message, m.Ordered):
-                told.add(message.server)
-
-        self._hear(hear, lambda: len(told) == len(self.names))
-
-    def _hear(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
-        heard(self._post, hear, until)
+    for name in servers:
+        post.send(name, Count())
+    heard(post, hear, lambda: len(found) == len(servers))
+    return [found[name] for name in servers]
 
 
-def heard(post: Post, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
-    """Let ``hear`` have every message until something holds; raises MachineError where a peer is lost."""
+def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
+    """Set all vectors of a model where its shards are."""
+    vector = np.zeros(model.size, model.dtype)
+    own: dict[str, list[m.Shard]] = {}
+    for one in shards:
+        own.setdefault(one.server, []).append(one)
+    for name in (*model.rule.keeps, WEIGHTS):
+        written: set[str] = set()
+        for server, some in own.items():
+            buffers = tuple(raw(vector[one.start : one.stop]) for one in some)
+            post.send(server, m.Write(1, name, tuple(one.number for one in some), buffers))
+
+        def hear(message: AnyMessage, written: set[str] = written) -> None:
+            if isinstance(message, m.Written):
+                written.add(message.server)
+
+        heard(post, hear, lambda written=written: len(written) == len(own))  # type: ignore[misc]  # mypy and defaults
+
+
+def order(post: Post, servers: Sequence[str], names: Sequence[str]) -> None:
+    """Tell servers, or buckets, of sessions of these names, numbered from 1."""
+    told: set[str] = set()
+    sessions = tuple((number, name) for number, name in enumerate(names, 1))
+    for server in servers:
+        post.send(server, m.Order(1, sessions, ((0, _RATE),), 0, 0))
+
+    def hear(message: AnyMessage) -> None:
+        if isinstance(message, m.Ordered):
+            told.add(message.server)
+
+    heard(post, hear, lambda: len(told) == len(servers))
+
+
+def heard(
+    post: Post,
+    hear: Callable[[AnyMessage], None],
+    until: Callable[[], bool],
+    moved: Callable[[str], None] = lambda peer: None,
+) -> None:
+    """Let ``hear`` have every message until something holds, and ``moved`` the name of whoever is somewhere
+    else now; raises MachineError where a peer is lost."""
     deadline = time.monotonic() + _SECONDS
     while not until():
         match post.receive(1.0):
             case Letter(_, message):
                 hear(message)
+            case Moved(peer):
+                moved(peer)
             case Lost(peer, why):
                 raise MachineError(f"{peer} was lost: {why}")
             case _ if time.monotonic() > deadline:

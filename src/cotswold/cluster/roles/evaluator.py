@@ -33,6 +33,9 @@ from cotswold.server import messages as m
 SAY_SECONDS = 1.0
 """How often it says that it lives."""
 
+_RETRY_SECONDS = 2.0
+"""After which pulls that were not answered are sent again."""
+
 
 def main(
     *,
@@ -44,16 +47,18 @@ def main(
     threads: int = 1,
     silent_seconds: float = 10.0,
     device: str = "cpu",
+    controllers: Mapping[str, str] | None = None,
 ) -> int:
     """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a judgement may stand still;
-    ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
-    work, MachineError where the coordinator or a server ends first or a judgement stands still, and what the
-    work raises.
+    ``device``: as for `own_device`; ``controllers``: as for `at_work`. The token is in the environment.
+    Raises UserError where there is no such work, MachineError where the coordinator or a server ends first or
+    a judgement stands still, and what the work raises.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
+    at = at_work(name, coordinator, work, arguments, reach, threads, device, controllers=controllers)
+    with at as (made, post):
         judging = cast(JudgeWork, made)  # as promised
         EvaluatorRole(judging, post, name, silent_seconds).run()
     return 0
@@ -76,6 +81,8 @@ class EvaluatorRole:
         self._owed: dict[str, list[tuple[int, ...]]] = {}
         """Shards that are not pulled yet, by server."""
         self._said = 0.0
+        self._pulled_at = 0.0
+        """When a pull was answered, or sent, last."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
@@ -87,6 +94,7 @@ class EvaluatorRole:
             if now - self._said >= SAY_SECONDS:
                 self._said = now
                 self._post.send(m.COORDINATOR, Judging(self._name))
+                self._pull_again(now)
             self._attend(self._post.receive(SAY_SECONDS / 4))
 
     def _attend(self, event: object) -> None:
@@ -128,12 +136,19 @@ class EvaluatorRole:
             self._working.do(lambda: self._compute(judge))
             return
         self._owed = groups_of(judge.shards, self._vector.itemsize)
-        for name, address in judge.servers:
-            self._post.endpoint.connect(name, address)
+        self._post.meet(judge.servers)
+        for name, _ in judge.servers:
             if name in self._owed:
                 self._pull(judge, name)
 
+    def _pull_again(self, now: float) -> None:
+        """Whoever had a bucket may have gone with what it was asked."""
+        if self._asked is not None and self._owed and now - self._pulled_at > _RETRY_SECONDS:
+            for name in self._owed:
+                self._pull(self._asked, name)
+
     def _pull(self, judge: Judge, server: str) -> None:
+        self._pulled_at = time.monotonic()
         shards = self._owed[server][0]
         versions = tuple(self._versions.get(number, -1) for number in shards)
         self._post.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))

@@ -14,6 +14,7 @@ import torch
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.own_device import compute_on, own_device
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.work import DeviceWork
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
@@ -31,13 +32,15 @@ def at_work(
     threads: int,
     device: str = "cpu",
     place: int = 0,
+    controllers: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[object, Post]]:
     """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
     the block.
 
     ``reach`` are the fields of `Reach`; ``device`` and ``place``: where it computes, as for `own_device`;
-    that is this thread's device then. The token is in the environment. Raises UserError where there is no
-    such work or no token, or where the work stays on the CPU, and what `own_device` and the work raise.
+    that is this thread's device then; ``controllers``: address by name, where servers keep copies. The token
+    is in the environment. Raises UserError where there is no such work or no token, or where the work stays
+    on the CPU, and what `own_device` and the work raise.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
@@ -53,4 +56,4 @@ def at_work(
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(COORDINATOR, coordinator)
-        yield made, Post(endpoint)
+        yield made, RoutedPost(endpoint, controllers) if controllers else Post(endpoint)

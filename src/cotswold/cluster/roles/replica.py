@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
@@ -68,15 +68,20 @@ def main(
     silent_seconds: float = 10.0,
     device: str = "cpu",
     place: int = 0,
+    controllers: Mapping[str, str] | None = None,
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
-    ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`. The
+    ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`;
+    ``controllers``: as for `at_work`. The
     token is in the environment. Raises UserError where there is no such work, MachineError where the
     coordinator ends first or a step stands still, and what the work raises.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads, device, place) as (made, post):
+    with at_work(name, coordinator, work, arguments, reach, threads, device, place, controllers) as (
+        made,
+        post,
+    ):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
         paced = Pace(**pace), Stepping(**stepping)
         role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
@@ -105,7 +110,7 @@ class ReplicaRole:
         parameters, self._layout = parameters_of(work)
         self._device = parameters.device
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
-        samples = pace.batch * pace.n_push
+        samples = pace.batch * pace.n_push * pace.stretch
         self._accumulation: Steps
         self._ranks: Ranks | None = None
         self._others: tuple[str, ...] = ()
@@ -164,6 +169,10 @@ class ReplicaRole:
         match event:
             case Letter(sender, message):
                 self._hear(sender, message)
+            case Moved(peer):
+                with self._lock:
+                    sends = self._machine.again(peer)
+                self._deliver(sends)
             case Ready():
                 self._working.take()
             case Lost(peer, why) if peer == m.COORDINATOR:
@@ -203,8 +212,7 @@ class ReplicaRole:
     def _enter(self, admitted: m.Admitted) -> None:
         """A session begins."""
         self._servers.update(dict(admitted.servers))
-        for name, address in admitted.servers:
-            self._post.endpoint.connect(name, address)
+        self._post.meet(admitted.servers)
         if self._ranks is not None and isinstance(self._work, RankedWork):
             self._ranks.enter(self._work.rank_of(admitted.shards))
         for name in self._others:
@@ -246,9 +254,9 @@ class ReplicaRole:
             self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
-        for send in sends:
-            for each in [send] if self._ranks is None else self._ranks.send(send):
-                self._post.send(each.to, each.message)
+        if self._ranks is not None:
+            sends = [each for send in sends for each in self._ranks.send(send)]
+        self._post.deliver(sends)
 
     # --- steps: the thread that computes ---
 
@@ -258,7 +266,9 @@ class ReplicaRole:
         while task is not None:
             began = time.perf_counter()
             found = self._step(task)
-            parts, pushed = self._accumulation.close() if task.closes else (None, {})
+            with self._lock:
+                closes = task.closes and not self._machine.stretches
+            parts, pushed = self._accumulation.close() if closes else (None, {})
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
                 if self._first is None:

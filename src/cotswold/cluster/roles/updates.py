@@ -10,23 +10,21 @@ does not read what it pulled gets no more, so that a slow reader takes a bounded
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic, bytes_of
+from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.local_product import LocalProduct
-from cotswold.cluster.messages import Count, Counts
+from cotswold.cluster.messages import Count
 from cotswold.cluster.post import Post
+from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.transport.frames import places
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
-from cotswold.server.ranks import is_of
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
@@ -57,12 +55,9 @@ class Draining:
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
         self._name, self._post, self._traffic = server.name, post, traffic
-        self._taken_bytes = 0
-        self._sent_bytes: Counter[str] = Counter()
-        """Of these, by who sent them."""
+        self._work = Work()
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
-        self._applying_seconds = 0.0
         _, whole = places([(one.stop - one.start) * settings.item_bytes for one in server.shards])
         # with one answer more the endpoint must not drop whoever has not read the others
         room = max(0, post.endpoint.most_waiting_bytes - whole)
@@ -78,18 +73,19 @@ class Draining:
         if isinstance(message, Count):
             if self._traffic is not None:
                 self._traffic.flush()  # the last count of a run comes before its end
-            self._post.send(sender, self._counts())
+            name, refused = self._name, self._post.endpoint.refused
+            self._post.send(sender, self._work.counts(name, [self._updates], refused))
             return
         if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
             return  # it has not read what it pulled before, and asks again
         if self._traffic is not None:
             self._traffic.note(self._updates.replica(sender, message), message)
-        before, began = self._updates.taken, time.thread_time()
-        sends = self._updates.receive(sender, message)
-        self._applying_seconds += time.thread_time() - began
+        before = self._updates.taken
+        with self._work:
+            sends = self._updates.receive(sender, message)
         self._deliver(sends)
         if isinstance(message, Update) and self._updates.taken > before:
-            self._take(sender, bytes_of(message.buffers))
+            self._work.took(sender, message, tuple(self._updates.replicas))
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -97,46 +93,13 @@ class Draining:
     def drain(self) -> None:
         """Apply what waits."""
         self._is_due = False
-        began = time.thread_time()
-        sends = self._updates.drain()
-        self._applying_seconds += time.thread_time() - began
+        with self._work:
+            sends = self._updates.drain()
         self._deliver(sends)
-
-    def _take(self, sender: str, count: int) -> None:
-        self._taken_bytes += count
-        if sender not in self._sent_bytes:  # those of whoever is gone are nobody's any more
-            living = [
-                name for name in self._sent_bytes if any(is_of(name, each) for each in self._updates.replicas)
-            ]
-            self._sent_bytes = Counter({name: self._sent_bytes[name] for name in living})
-        self._sent_bytes[sender] += count
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
             self._post.send(each.to, each.message)
-
-    def _counts(self) -> Counts:
-        histograms = list(self._updates.staleness.values())
-        measured = sum(each.updates for each in histograms)
-        return Counts(
-            self._name,
-            sum(self._updates.versions.values()),
-            sum(each.total for each in histograms) / max(1, measured),
-            max((each.largest for each in histograms), default=0),
-            self._updates.waiting,
-            tuple(sorted((Counter(self._updates.refused) + self._post.endpoint.refused).items())),
-            len(histograms),
-            self._updates.queued,
-            self._updates.waits_for,
-            tuple(
-                (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
-            ),
-            self._taken_bytes,
-            tuple(sorted(self._updates.versions.items())),
-            self._applying_seconds,
-            time.process_time(),
-            tuple(sorted(self._sent_bytes.items())),
-        )
 
 
 def said(settings: Asynchronous) -> dict[str, object]:

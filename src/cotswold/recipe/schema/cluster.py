@@ -13,6 +13,7 @@ from cotswold.recipe.limits import at_most
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
 
 LOOPBACK = "127.0.0.1"
+MOST_COPIES = 5
 Processes = Annotated[int, Field(gt=0), at_most(100_000)]
 
 
@@ -28,6 +29,10 @@ class Cluster(Section):
     the replica has one conversation with the servers, in which it pushes `push_every` batches of each."""
     servers: Processes = 1
     """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
+    server_copies: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
+    """For `downpour`: servers that have each part of the parameters. With 2 or more one may die at any time:
+    another that has what it had goes on in its place, each update counts once, and the run is not stopped
+    (Chilimbi et al. 2014, section 3.3: 3). With 1 the run ends with a server, and is resumed."""
     address: Text | None = None
     """The head of a Ray cluster, `host:port`, on whose machines the processes are started; on this machine
     alone where nothing is said."""

@@ -8,6 +8,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.server.messages.of_copies import (
+    Assign,
+    Assigned,
+    Caught,
+    Change,
+    Create,
+    Describe,
+    Described,
+    Elsewhere,
+    Ended,
+    Fence,
+    Fenced,
+    Find,
+    Found,
+    FrozenState,
+    Group,
+    Here,
+    Leased,
+    NotLeading,
+    OfBucket,
+    Prepare,
+    Prepared,
+    SessionState,
+    Silent,
+    TakeOver,
+)
 from cotswold.server.messages.of_data import (
     Ask,
     Attend,
@@ -77,6 +103,9 @@ from cotswold.server.messages.to_worker import (
 COORDINATOR = "coordinator"
 """The name to which workers and servers send."""
 
+CONTROLLERS = "controllers"
+"""The name to which servers and clients send what whoever leads the controllers is to hear."""
+
 FromWorker = Join | Beat | Ready | Computed | Failed | Pushed | Aborted | Leave | Validated
 """A worker to the coordinator."""
 ToWorker = (
@@ -109,6 +138,29 @@ ToRank = PullPart | PushPart | PulledNewer
 """The rank of a replica that has the conversation, or a server, to another of its ranks."""
 OfData = Offer | Attend | Roster | Depart | Ask | Cancel | Supplied | Unsupplied | Pending | Draw | Dealt
 """Between trainers, data servers and the head of their pool."""
+OfCopies = (
+    Assign
+    | Assigned
+    | Caught
+    | Create
+    | Describe
+    | Described
+    | Elsewhere
+    | Ended
+    | Fence
+    | Fenced
+    | Find
+    | Found
+    | Here
+    | Leased
+    | NotLeading
+    | OfBucket
+    | Prepare
+    | Prepared
+    | Silent
+    | TakeOver
+)
+"""Between the copies of a bucket, controllers and clients."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
     FromWorker
@@ -122,6 +174,7 @@ Message = (
     | ToRank
     | PulledPart
     | OfData
+    | OfCopies
 )
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -132,11 +185,34 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
     *(PullPart, PulledPart, PushPart),
     *(Offer, Attend, Roster, Depart, Ask, Cancel, Supplied, Unsupplied, Pending, Draw, Dealt),
+    *(
+        Assign,
+        Assigned,
+        Caught,
+        Create,
+        Describe,
+        Described,
+        Elsewhere,
+        Ended,
+        Fence,
+        Fenced,
+        Find,
+        Found,
+        Here,
+        Leased,
+        NotLeading,
+        OfBucket,
+        Prepare,
+        Prepared,
+        Silent,
+        TakeOver,
+    ),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (
     *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
+    *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, Order),
 )
 """What fields of messages may hold besides plain values."""
 

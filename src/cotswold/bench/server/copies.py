@@ -1,0 +1,120 @@
+"""What copies of buckets cost: pushes and pulls with 1 to 5 copies, beside a server that keeps none.
+
+Knows: numbers of copies, the bar. Does not know: how messages travel, how copies are kept.
+
+All servers of a row are on this machine, and each has a copy of every bucket: so the processor time of all
+of them is what a push costs, wherever they stand. It is compared, for with as many servers as copies a
+machine of few cores says nothing of throughput.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, ratios, rounded
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.server.client import Client
+from cotswold.bench.server.exchanging import REPLICA
+from cotswold.bench.server.kept import Kept
+from cotswold.bench.server.served import Model, Road, Served, forked
+from cotswold.cluster.arithmetic import Array
+
+BAR, BAR_COPIES = 3.3, 3
+"""Processor time of a push with three copies, beside one copy's."""
+ROAD: Road = "shared memory"
+NONE, ONE = "no copies", "1 copy"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A vector in buckets, and numbers of copies."""
+
+    name: str
+    model: Model
+    counts: Sequence[int] = (1, 2, 3, 4, 5)
+    buckets: int = 64
+    pushes: int = 20
+    """Of a round."""
+
+
+@dataclass
+class _Taken:
+    """Of each round: seconds of processor time of all servers a push, and seconds a push and a pull."""
+
+    cpu: list[float] = field(default_factory=list)
+    push: list[float] = field(default_factory=list)
+    pull: list[float] = field(default_factory=list)
+
+
+def measured(what: Copies, effort: Effort) -> list[Row]:
+    """A row for each number of copies."""
+    vector = np.full(what.model.size, 1e-3, np.float32)
+    taken: dict[int, _Taken] = {count: _Taken() for count in sorted({0, 1, *what.counts})}
+    with ExitStack() as held:
+        known = {count: _opened(held, what, count) for count in taken}
+        for served, client in known.values():  # kernels are compiled, connections made
+            _round(served, client, vector, 2, _Taken())
+        for _ in range(effort.rounds.most):
+            for count, (served, client) in known.items():
+                _round(served, client, vector, what.pushes, taken[count])
+    return [_row(what, count, taken) for count in what.counts]
+
+
+def _opened(held: ExitStack, what: Copies, count: int) -> tuple[Served | Kept, Client]:
+    if count == 0:
+        plain = held.enter_context(Served(forked(), what.model, [REPLICA], ROAD))
+        client = Client(ROAD, plain.token, REPLICA, 1, plain.addresses, plain.shards)
+        held.callback(client.close)
+        return plain, client
+    kept = held.enter_context(Kept(forked(), what.model, [REPLICA], ROAD, copies=count, buckets=what.buckets))
+    addresses = dict.fromkeys(kept.buckets, "")
+    client = Client(ROAD, kept.token, REPLICA, 1, addresses, kept.shards, controllers=kept.controllers)
+    held.callback(client.close)
+    return kept, client
+
+
+def _round(served: Served | Kept, client: Client, vector: Array, pushes: int, taken: _Taken) -> None:
+    before, began, pulling = _cpu(served), time.perf_counter(), 0.0
+    for _ in range(pushes):
+        client.push(vector)
+        asked = time.perf_counter()
+        client.pull(whole=True)
+        pulling += time.perf_counter() - asked
+    seconds = time.perf_counter() - began
+    taken.cpu.append((_cpu(served) - before) / pushes)
+    taken.push.append((seconds - pulling) / pushes)
+    taken.pull.append(pulling / pushes)
+
+
+def _cpu(served: Served | Kept) -> float:
+    return sum(one.cpu_seconds for one in served.counts())
+
+
+def _row(what: Copies, count: int, taken: dict[int, _Taken]) -> Row:
+    own, one, none = taken[count], taken[1], taken[0]
+    verdicts = [
+        Comparison(
+            f"{ONE}: processor time",
+            ratios(own.cpu, one.cpu),
+            BAR if count == BAR_COPIES else None,
+            "at most",
+        ),
+        Comparison(f"{ONE}: pulls", ratios(one.pull, own.pull)),
+        Comparison(f"{NONE}: processor time", ratios(own.cpu, none.cpu), None, "at most"),
+    ]
+    key = RowKey("copies", what.name, f"{count} copies" if count > 1 else ONE)
+    samples = {OURS: [1 / each for each in own.push], NONE: [1 / each for each in none.push]}
+    figures = {by: Spread.of(rates) for by, rates in samples.items()}
+    facts: dict[str, object] = {
+        "buckets": what.buckets,
+        "parameters": what.model.size,
+        "servers_cpu_seconds_a_push_and_pull": rounded(Spread.of(own.cpu).median),
+        "pull_seconds": rounded(Spread.of(own.pull).median),
+    }
+    return Row(key, "pushes/s", figures, samples, "rates", verdicts, facts=facts)

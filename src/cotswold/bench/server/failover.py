@@ -1,0 +1,136 @@
+"""How long a bucket's clients wait when its primary dies, or is stopped: until a push counts again.
+
+Knows: kills, stops, the bars. Does not know: who is elected, how clients find out.
+
+A client pushes to all buckets, one push after the other. From the signal to the first push that all buckets
+have acknowledged, those of the dead server by their new primaries, is what is measured; the end of a process
+is told to the controller by who started it, as in a run. Then another server is started, and given copies.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, rounded
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.server.client import Client
+from cotswold.bench.server.copies import ROAD
+from cotswold.bench.server.exchanging import REPLICA
+from cotswold.bench.server.kept import LEASE_SECONDS, Kept
+from cotswold.bench.server.served import Model, forked
+from cotswold.errors import MachineError
+
+KILLED, STOPPED = "killed", "stopped"
+BARS = {KILLED: 1.0, STOPPED: 2 * LEASE_SECONDS}
+BAR = "the bar"
+_SERVERS, _COPIES = 4, 3
+_WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Failover:
+    """A vector in buckets on four servers, three copies of each, and what befalls primaries."""
+
+    how: str
+    model: Model
+    times: int = 9
+    buckets: int = 64
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"a primary is {self.how}"
+
+
+@dataclass
+class _Pushing:
+    """A client that pushes until it is told to stop, in a thread of its own."""
+
+    client: Client
+    vector: np.ndarray
+    acknowledged: list[float] = field(default_factory=list)
+    """When each push was."""
+    error: BaseException | None = None
+    is_over: bool = False
+
+    def run(self) -> None:
+        try:
+            while not self.is_over:
+                self.client.push(self.vector)
+                self.acknowledged.append(time.monotonic())
+        except BaseException as error:
+            self.error = error
+
+    def after(self, moment: float) -> float:
+        """When the first push was acknowledged that was sent after a moment."""
+        done = len(self.acknowledged)
+        self.wait(lambda: len(self.acknowledged) >= done + 2)  # the first may have been under way
+        return self.acknowledged[done + 1]
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not holds():
+            if self.error is not None:
+                raise self.error
+            if time.monotonic() > deadline:
+                raise MachineError(f"no push was acknowledged for {_WAIT_SECONDS:g} s")
+            time.sleep(0.001)
+
+
+def measured(what: Failover, _: Effort) -> list[Row]:
+    """One row: seconds, of so many servers."""
+    vector = np.full(what.model.size, 1e-3, np.float32)
+    with ExitStack() as held:
+        kept = held.enter_context(
+            Kept(
+                forked(),
+                what.model,
+                [REPLICA],
+                ROAD,
+                servers=_SERVERS,
+                copies=_COPIES,
+                buckets=what.buckets,
+            )
+        )
+        addresses = dict.fromkeys(kept.buckets, "")
+        client = Client(ROAD, kept.token, REPLICA, 1, addresses, kept.shards, controllers=kept.controllers)
+        held.callback(client.close)
+        pushing = _Pushing(client, vector)
+        thread = threading.Thread(target=pushing.run)
+        thread.start()
+        try:
+            pushing.wait(lambda: len(pushing.acknowledged) > 2)
+            samples = [_one(what.how, kept, pushing) for _ in range(what.times)]
+        finally:
+            pushing.is_over = True
+            thread.join()
+    key = RowKey("failover", what.name, f"{_COPIES} copies on {_SERVERS} servers")
+    spread = Spread.of(samples)
+    bar = BARS[what.how]
+    verdict = Comparison(BAR, Spread.of([each / bar for each in samples]), 1.0, "at most")
+    facts: dict[str, object] = {"buckets": what.buckets, "bar_seconds": bar, "lease_seconds": LEASE_SECONDS}
+    return [Row(key, "s", {OURS: spread}, {OURS: samples}, "seconds", [verdict], facts=facts)]
+
+
+def _one(how: str, kept: Kept, pushing: _Pushing) -> float:
+    """Seconds until pushes count again, once all is as it was before."""
+    kept.wait_until_whole()
+    victim = kept.names[0]
+    began = time.monotonic()
+    kept.send(victim, signal.SIGKILL if how == KILLED else signal.SIGSTOP)
+    if how == KILLED:
+        kept.tell_end(victim)
+    seconds = pushing.after(began) - began
+    if how == STOPPED:
+        kept.send(victim, signal.SIGKILL)
+        kept.tell_end(victim)
+    kept.start_server()
+    return rounded(seconds)

@@ -1,0 +1,175 @@
+"""Processes of servers that keep copies: what measurements of copies stand on.
+
+Knows: how a controller and servers are started, given buckets, a vector, sessions and rates. Does not know:
+what is measured.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from cotswold.bench.server.served import (
+    RUN,
+    Model,
+    Road,
+    counts_of,
+    endpoint_on,
+    environ_of,
+    heard,
+    order,
+    reach_of,
+    write_zeros,
+)
+from cotswold.cluster.description import Description
+from cotswold.cluster.messages import Counts, Finish, Serving
+from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.routed_post import RoutedPost
+from cotswold.errors import MachineError
+from cotswold.host import Call, ForkServer, Process, Token
+from cotswold.server import messages as m
+from cotswold.server.control.controller import Control
+from cotswold.server.copies.copy import Copying
+
+CONTROLLER = "controller-0"
+_SECONDS, _WAIT_SECONDS = 30.0, 0.1
+LEASE_SECONDS = 1.0
+
+
+class Kept:
+    """Servers with copies of a model's buckets, that take pushes of ``sessions``; use in a ``with``
+    statement."""
+
+    def __init__(
+        self,
+        processes: ForkServer,
+        model: Model,
+        sessions: Sequence[str],
+        road: Road,
+        *,
+        copies: int,
+        servers: int = 0,
+        buckets: int = 64,
+    ) -> None:
+        """``servers``: as many as copies where nothing is said."""
+        self.model, self.road, self.token = model, road, Token.new()
+        self._count, self._copies, self._forked = servers or copies, copies, processes
+        self._servers: dict[str, Process] = {}
+        self._number = 0
+        described = Description(RUN, model.layout, model.dtype, model.shard_bytes, buckets, model.told)
+        self.shards, self.buckets = described.shards, described.buckets
+        self._addresses: dict[str, str] = {}
+        self._held = ExitStack()
+        self._post = RoutedPost(endpoint_on(road, self.token, m.COORDINATOR), {CONTROLLER: ""})
+        try:
+            folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
+            self._start(folder)
+            self._post.meet((bucket, "") for bucket in self.buckets)
+            self._make(m.Create(RUN, described.text, self.buckets, self._count))
+            write_zeros(self._post, model, self.shards)
+            order(self._post, self.buckets, sessions)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The servers that are there."""
+        return tuple(self._servers)
+
+    @property
+    def controllers(self) -> dict[str, str]:
+        """Where clients find the controller."""
+        return {CONTROLLER: self._addresses[CONTROLLER]}
+
+    def counts(self) -> list[Counts]:
+        """What the servers have done so far."""
+        return counts_of(self._post, self.names)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a server a signal."""
+        self._servers[name].send(number)
+
+    def tell_end(self, name: str) -> None:
+        """Wait for the end of a server's process, and tell the controller of it."""
+        process = self._servers.pop(name)
+        select.select([process], [], [], _SECONDS)
+        self._post.send(m.CONTROLLERS, m.Ended(name, process.why()))
+        self._post.endpoint.flush(_SECONDS)
+        process.end()
+
+    def start_server(self) -> None:
+        """Start one more, and wait until it is there."""
+        name = f"server-{self._number}"
+        self._number += 1
+        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying())}
+        self._servers[name] = self._forked.start(self._call(name, "keeper", told))
+        heard(self._post, self._serving, lambda: name in self._addresses)
+
+    def wait_until_whole(self) -> None:
+        """Wait until every bucket has all of its copies, each with everything."""
+        deadline = time.monotonic() + _SECONDS
+        while not self._is_whole:
+            self._post.seek()
+            self._post.receive(_WAIT_SECONDS)
+            if time.monotonic() > deadline:
+                raise MachineError(f"buckets are not whole after {_SECONDS:g} s")
+
+    @property
+    def _is_whole(self) -> bool:
+        groups, there = self._post.groups, set(self._servers)
+        return len(groups) == len(self.buckets) and all(
+            there.issuperset(each.members) and len(each.members) == self._copies and not each.learners
+            for each in groups.values()
+        )
+
+    def close(self) -> None:
+        """End all."""
+        for name in self._addresses:
+            self._post.send(name, Finish())
+        self._post.endpoint.close()
+        for process in self._servers.values():
+            process.end()
+        self._held.close()
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _start(self, folder: Path) -> None:
+        control = asdict(Control(copies=self._copies, lease_seconds=LEASE_SECONDS))
+        state = {"state": str(folder / "state.sqlite"), "control": control}
+        process = self._forked.start(self._call(CONTROLLER, "controller", state))
+        self._held.callback(process.end)
+        heard(self._post, self._serving, lambda: bool(self._addresses))
+        self._post.find(self.controllers)
+        for _ in range(self._count):
+            self.start_server()
+
+    def _make(self, wanted: m.Create) -> None:
+        """Have buckets made, and wait until each has a primary that acts."""
+        deadline = time.monotonic() + _SECONDS
+        while self._post.unknown:
+            self._post.send(m.CONTROLLERS, wanted)
+            self._post.seek()
+            self._post.receive(_WAIT_SECONDS)
+            if time.monotonic() > deadline:
+                raise MachineError(f"{len(self._post.unknown)} buckets are not there after {_SECONDS:g} s")
+        time.sleep(LEASE_SECONDS / 2)  # within which primaries hear of their groups, and have leases
+
+    def _call(self, name: str, role: str, more: Mapping[str, object]) -> Call:
+        told = {"name": name, "coordinator": self._post.endpoint.address, "reach": reach_of(self.road).said()}
+        function = f"cotswold.cluster.roles.{role}:main"
+        return Call(name, function, {**told, **more}, environ_of(self.road, self.token))
+
+    def _serving(self, message: AnyMessage) -> None:
+        if isinstance(message, Serving):
+            self._addresses[message.name] = message.address

@@ -1,0 +1,61 @@
+"""What is damaged in a block store.
+
+Knows: buckets and blocks by name. Does not know: files, why they are damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cotswold.errors import StoreError
+
+if TYPE_CHECKING:
+    from cotswold.cluster.blocks.records import BlockKey, Bucket, Head
+
+_NAMED_MOST = 3
+
+
+class RecordError(ValueError):
+    """A record that is not what was written under its key; says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged thing: a block, or a bucket's head where ``block`` is None."""
+
+    bucket: str | None
+    """None where the store's index is damaged in a place that held heads of unknown buckets."""
+    block: BlockKey | None
+    why: str
+
+    def __str__(self) -> str:
+        if self.bucket is None:
+            return f"index of heads ({self.why})"
+        if self.block is None:
+            return f"head of {self.bucket} ({self.why})"
+        return f"{self.bucket}, {self.block.vector}, shard {self.block.shard} ({self.why})"
+
+
+@dataclass
+class DamagedError(StoreError):
+    """Something in a store is damaged; carries what, and all that is sound."""
+
+    store: str
+    damaged: tuple[Damage, ...]
+    bucket: Bucket | None = None
+    """What could be read of the bucket, from `BlockStore.read`; None where its head is damaged."""
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    """The sound ones, from `BlockStore.heads`."""
+
+    def __post_init__(self) -> None:
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        named = "; ".join(map(str, self.damaged[:_NAMED_MOST]))
+        more = len(self.damaged) - _NAMED_MOST
+        return (
+            f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}; "
+            "write these again from a copy on another server, and check the disk"
+        )

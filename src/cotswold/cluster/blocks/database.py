@@ -1,0 +1,237 @@
+"""RocksDB as the block store uses it: one flush for a group of writes, errors in our words.
+
+Knows: RocksDB, its options and the text of its errors. Does not know: what keys and values mean.
+
+There is no log beside (WAL): a group goes into one table in memory, which is written out, synced, before
+`write` returns. RocksDB puts a table with its blob files into its manifest by one record, so a group is on
+disk whole or not at all. Two reasons. Contents are written once instead of twice. And a flipped bit
+in a log costs whatever stands behind it, of which nobody knows any more what it was; in a blob file it
+costs one value, whose key is known.
+
+RocksDB refuses all writes after one has failed. Whatever failed, the database is opened anew for the next.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import rocksdict
+from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+
+from cotswold.cluster.blocks.damage import RecordError
+from cotswold.cluster.blocks.manifest import check_manifest, seal_manifest
+from cotswold.errors import DiskFullError, MachineError, StoreError
+from cotswold.files.durable import is_full
+
+MIB = 1 << 20
+_MEMTABLE_BYTES = 64 * MIB
+_BLOB_FILE_BYTES = 256 * MIB
+_BLOB_LEAST_BYTES = 4096
+_LOG_BYTES, _LOG_FILES = MIB, 4
+"""Of RocksDB's own words."""
+_SPARE_BYTES = 4 * MIB
+"""What a group takes besides its contents, at most: tables, a new manifest, words."""
+_DATA = "CURRENT", "*.sst", "*.blob"
+_FULL = re.compile("No space left|Disk quota exceeded|Space limit reached|File too large", re.IGNORECASE)
+_CORRUPT = re.compile("Corruption|checksum mismatch|No such file", re.IGNORECASE)
+
+
+class CorruptError(Exception):
+    """RocksDB cannot read something, because its bits are not those that it wrote."""
+
+
+class Database:
+    """Keys and values in a folder, raw bytes; one thread at a time.
+
+    Raises DiskFullError, StoreError for a damaged file on which all depends, MachineError for the rest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._write_options = WriteOptions()
+        # a method in the package's stub, an attribute in the package
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+        self._open: Rdict | None = None
+        self._has_failed = False
+        self.refusal: MachineError | None = None
+        """Why it is open for reading alone."""
+        self._open_somehow()
+
+    def recover(self) -> bool:
+        """Open it anew if a write has failed, for reading alone where nothing else can be had.
+
+        Returns whether it was opened, so that what is known of its content may be old.
+        """
+        if not self._has_failed:
+            return False
+        self.close()
+        self._open_somehow()
+        self._has_failed = False
+        return True
+
+    def recover_to_write(self) -> bool:
+        """The same, and anew too where it is open for reading alone: there may be room again."""
+        self._has_failed |= self.refusal is not None
+        return self.recover()
+
+    def _open_somehow(self) -> None:
+        # a kill may have come before a new database had its first files
+        if not any(any(self._folder.glob(each)) for each in _DATA):
+            self._open, self.refusal = self._opened(AccessType.read_write(), _options(is_new=True)), None
+            return
+        try:
+            check_manifest(self._folder)
+        except (RecordError, FileNotFoundError) as error:
+            raise self._damaged(error) from error
+        try:
+            self._open, self.refusal = self._opened(AccessType.read_write(), _options()), None
+            with suppress(OSError):  # without it an old seal tells nothing of the new manifest
+                seal_manifest(self._folder)
+        except CorruptError as error:
+            # a table cannot be opened; values of others can be read
+            self.refusal = self._damaged(error)
+            self._open = self._opened(AccessType.read_only(False), _options(is_paranoid=False))
+        except DiskFullError as error:
+            self.refusal = error
+            self._open = self._opened(AccessType.read_only(False), _options())
+
+    def _damaged(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._folder} is damaged ({error}); move it away, start with an empty one, "
+            "and have its buckets copied from it or from other servers"
+        )
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Remove ``ranges`` (from the first key to before the second), then put; all of it or nothing, and on
+        disk when it returns."""
+        batch = WriteBatch(raw_mode=True)
+        for start, stop in ranges:
+            batch.delete_range(start, stop)
+        for key, value in puts:
+            batch.put(key, value)
+        self._check_room(batch.size_in_bytes() + _SPARE_BYTES)
+        if self.refusal is not None:
+            raise self.refusal
+        try:
+            with self._errors():
+                self._readable().write(batch, self._write_options)
+                self._readable().flush(True)
+                seal_manifest(self._folder)
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key; raises CorruptError."""
+        with self._errors():
+            found = self._readable().get(key)
+        assert found is None or isinstance(found, bytes)
+        return found
+
+    def items(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All from a key to before another, in order; raises CorruptError where that cannot go on."""
+        with self._errors():
+            each = self._readable().iter()
+            each.seek(start)
+            while each.valid() and (key := each.key()) < stop:
+                yield key, each.value()
+                each.next()
+            each.status()
+
+    def items_backwards(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The same from the last to the first."""
+        with self._errors():
+            each = self._readable().iter()
+            each.seek_for_prev(stop)
+            while each.valid() and (key := each.key()) >= start:
+                if key < stop:
+                    yield key, each.value()
+                each.prev()
+            each.status()
+
+    def close(self) -> None:
+        """Let go of the files; everything that was written is on disk."""
+        database, self._open = self._open, None
+        if database is not None:
+            # all that is worth keeping is on disk; what a failed write left in memory is not
+            with suppress(Exception):
+                database.cancel_all_background(True)
+                database.close()
+
+    def _readable(self) -> Rdict:
+        if self._open is None:
+            raise MachineError(f"{self._folder} is closed; open it again")
+        return self._open
+
+    def _opened(self, access: AccessType, options: Options) -> Rdict:
+        with self._errors():
+            return Rdict(str(self._folder), options, access_type=access)
+
+    def _check_room(self, wanted: int) -> None:
+        """Raise DiskFullError before anything is begun that will not fit: cheaper than to fail."""
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise MachineError(
+                f"{self._folder} cannot be reached: {error.strerror}; check its disk"
+            ) from error
+        if free < wanted:
+            raise self._full(f"{free} bytes are free and {wanted} wanted")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """RocksDB raises plain exceptions: what they are is in their text."""
+        try:
+            yield
+        except (MachineError, OSError) as error:
+            if isinstance(error, OSError):
+                raise self._machine_error(error.strerror or "", is_full(error)) from error
+            raise
+        except rocksdict.DbClosedError as error:
+            raise MachineError(f"{self._folder} is closed; open it again") from error
+        except Exception as error:
+            # exactly Exception is RocksDB's; anything more special is a mistake of ours
+            if type(error) is not Exception:
+                raise
+            text = " ".join(str(error).split())
+            if _CORRUPT.search(text):
+                raise CorruptError(text) from error
+            raise self._machine_error(text, bool(_FULL.search(text))) from error
+
+    def _machine_error(self, text: str, full: bool) -> MachineError:
+        if full:
+            return self._full(text)
+        return MachineError(
+            f"{self._folder} cannot be read or written ({text}); check its disk and its permissions"
+        )
+
+    def _full(self, text: str) -> DiskFullError:
+        return DiskFullError(
+            f"no room left to write {self._folder} ({text}); free some space, "
+            "what was written before is intact"
+        )
+
+
+def _options(*, is_new: bool = False, is_paranoid: bool = True) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(is_new)
+    options.set_paranoid_checks(is_paranoid)
+    options.set_max_manifest_file_size(MIB)
+    options.set_write_buffer_size(_MEMTABLE_BYTES)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(_BLOB_LEAST_BYTES)
+    options.set_blob_file_size(_BLOB_FILE_BYTES)
+    options.set_enable_blob_gc(True)
+    options.set_compression_type(DBCompressionType.none())
+    # LZ4 passes over what does not compress at 5 GB/s, and takes what is zero or repeats (new accumulators,
+    # dead units). Normal random weights: zstd 0.92 of the bytes at 1 GB/s, with shuffled bytes 0.85 at 0.5;
+    # Adagrad's accumulators 0.86, shuffled 0.76: a core's work for bytes that no disk lacks
+    options.set_blob_compression_type(DBCompressionType.lz4())
+    options.set_bytes_per_sync(MIB)
+    options.set_max_log_file_size(_LOG_BYTES)
+    options.set_keep_log_file_num(_LOG_FILES)
+    return options

@@ -1,0 +1,212 @@
+"""Buckets on disk: a head and blocks each.
+
+Knows: folders, locks, records, which blocks a bucket has. Does not know: what heads and blocks mean, threads.
+
+The folder has `lock`, `format.json`, the database `db`, and `seal` (`manifest`). Every checksum is verified
+whenever something is read, ours after RocksDB's own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from cotswold.cluster.blocks.damage import Damage, DamagedError, RecordError
+from cotswold.cluster.blocks.database import CorruptError, Database
+from cotswold.cluster.blocks.records import (
+    HEADS,
+    BlockKey,
+    Bucket,
+    Head,
+    Snapshot,
+    block_contents,
+    block_key,
+    block_record,
+    blocks_of,
+    bucket_of,
+    head_key,
+    head_of,
+    head_record,
+)
+from cotswold.errors import FormatError, MachineError, StoreError, UserError
+from cotswold.files.durable import create_file, disk_errors
+from cotswold.files.lock import DirectoryLock
+from cotswold.files.untrusted import MalformedError, parse_object, take
+
+FORMAT = 1
+_FORMAT_BYTES_MAX = 4096
+
+
+class BlockStore:
+    """The buckets of one parameter server, in a folder; threads may share it.
+
+    Opening makes the folder where there is none. Raises BusyError where another process has it, FormatError
+    where another version wrote it, UserError for a folder of something else, MachineError for one that cannot
+    be written, StoreError where the database's own files are damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mutex = threading.Lock()
+        with ExitStack() as opened, disk_errors(folder, MachineError, "free some space and start again"):
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_folder(folder)
+            opened.enter_context(DirectoryLock(folder))
+            _check_format(folder)
+            self._database = Database(folder / "db")
+            opened.callback(self._database.close)
+            self._heads = dict[str, Head]()
+            self._damaged_heads: tuple[Damage, ...] = ()
+            self._load()
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> BlockStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, *snapshots: Snapshot) -> None:
+        """Put buckets on disk, all of them or none; they are there when it returns.
+
+        Blocks that a snapshot names replace those of their keys; other blocks of the bucket stay. One write
+        of many megabytes is faster than many writes. Raises DiskFullError or MachineError: then each bucket
+        is as it was or, where the disk failed too late to tell, as it should be; it can be tried again.
+        """
+        with self._mutex:
+            if self._database.recover_to_write():
+                self._load()
+            heads = dict[str, Head]()
+            self._database.write(self._puts(snapshots, heads))
+            self._heads.update(heads)
+            self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket not in heads)
+
+    def read(self, bucket: str) -> Bucket:
+        """A bucket with all its blocks. Raises DamagedError, which has the sound ones; KeyError where there
+        is no such bucket."""
+        with self._mutex:
+            self._recover()
+            key = head_key(bucket)
+            try:
+                record = self._database.get(key)
+                if record is None:
+                    raise KeyError(bucket)
+                head = head_of(key, record)
+            except (CorruptError, RecordError) as error:
+                raise DamagedError(str(self.folder), (Damage(bucket, None, str(error)),)) from error
+            blocks, damaged = dict[BlockKey, memoryview](), list[Damage]()
+            for block, index in head.blocks.items():
+                try:
+                    blocks[block] = self._contents(block_key(bucket, block), index)
+                except (CorruptError, RecordError) as error:
+                    damaged.append(Damage(bucket, block, str(error)))
+        found = Bucket(head.index, head.head, blocks)
+        if damaged:
+            raise DamagedError(str(self.folder), tuple(damaged), found)
+        return found
+
+    def heads(self) -> Mapping[str, Head]:
+        """The heads of all buckets, by name. Raises DamagedError, which has the sound ones."""
+        with self._mutex:
+            self._recover()
+            heads, damaged = dict(self._heads), self._damaged_heads
+        if damaged:
+            raise DamagedError(str(self.folder), damaged, heads=heads)
+        return heads
+
+    def drop(self, bucket: str) -> None:
+        """Forget a bucket, if there is one; raises as :meth:`write`."""
+        with self._mutex:
+            if self._database.recover_to_write():
+                self._load()
+            key = head_key(bucket)
+            self._database.write((), ((key, key + b"\0"), blocks_of(bucket)))
+            self._heads.pop(bucket, None)
+            self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket != bucket)
+
+    def close(self) -> None:
+        """Let go of the folder. All that was written is on disk anyway."""
+        with self._mutex:
+            self._opened.close()
+
+    def _puts(self, snapshots: Iterable[Snapshot], heads: dict[str, Head]) -> Iterator[tuple[bytes, bytes]]:
+        """The records of snapshots, one at a time, so that their memory is used again; fills ``heads``."""
+        for each in snapshots:
+            before = heads.get(each.bucket) or self._heads.get(each.bucket)
+            listed = {} if before is None else before.blocks
+            head = Head(each.index, bytes(each.head), {**listed, **dict.fromkeys(each.blocks, each.index)})
+            for block, contents in each.blocks.items():
+                key = block_key(each.bucket, block)
+                yield key, block_record(key, each.index, contents)
+            key = head_key(each.bucket)
+            yield key, head_record(key, head)
+            heads[each.bucket] = head
+
+    def _contents(self, key: bytes, index: int) -> memoryview:
+        record = self._database.get(key)
+        if record is None:
+            raise RecordError("it is not there")
+        return block_contents(key, record, index)
+
+    def _recover(self) -> None:
+        if self._database.recover():
+            self._load()
+
+    def _load(self) -> None:
+        """Read all heads: forward, and where that ends too soon also backward, up to the damaged place."""
+        self._heads, damaged = {}, list[Damage]()
+        if isinstance(refusal := self._database.refusal, StoreError):
+            damaged.append(Damage(None, None, str(refusal)))
+        try:
+            for key, record in self._database.items(*HEADS):
+                self._load_head(key, record, damaged)
+        except CorruptError as error:
+            damaged.append(Damage(None, None, str(error)))
+            try:
+                for key, record in self._database.items_backwards(*HEADS):
+                    self._load_head(key, record, damaged)
+            except CorruptError:
+                pass  # the same place, from behind
+        self._damaged_heads = tuple(damaged)
+
+    def _load_head(self, key: bytes, record: bytes, damaged: list[Damage]) -> None:
+        bucket = None
+        try:
+            bucket = bucket_of(key)
+            self._heads[bucket] = head_of(key, record)
+        except RecordError as error:
+            damaged.append(Damage(bucket, None, str(error)))
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError for a folder in which somebody keeps something else."""
+    names = {each.name for each in folder.iterdir()}
+    if names and "format.json" not in names and names != {"lock"}:
+        raise UserError(f"{folder} is not empty and no block store; choose another folder")
+
+
+def _check_format(folder: Path) -> None:
+    """Write the format of a new store, or raise FormatError for that of another version."""
+    place = folder / "format.json"
+    try:
+        content = place.read_bytes()[:_FORMAT_BYTES_MAX]
+    except FileNotFoundError:
+        create_file(place, json.dumps({"blocks": FORMAT}).encode())
+        return
+    try:
+        found = take(parse_object(content), "blocks", int)
+    except MalformedError as error:
+        raise StoreError(
+            f"{place} is damaged ({error}); move {folder} away and start with an empty one"
+        ) from error
+    if found != FORMAT:
+        raise FormatError(
+            f"{folder} has format {found} of block stores, and this version of Cotswold knows {FORMAT}; use "
+            "the version that wrote it, or another folder"
+        )

@@ -1,0 +1,100 @@
+"""The coordinator's side of replicas whose servers keep copies: a server's end ends nothing.
+
+Knows: buckets, that servers and controllers may be replaced. Does not know: who has which bucket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from cotswold.cluster.keepers import Keepers
+from cotswold.cluster.listening import OnEvent, TroubleError
+from cotswold.cluster.messages import Happened, Serving
+from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.replica_conversation import ReplicaConversation
+from cotswold.cluster.staff import Staff
+from cotswold.server import messages as m
+from cotswold.server.dispatching import Dispatcher
+
+_AGAIN_SECONDS = 0.5
+"""After which what was not answered is sent again."""
+
+
+class BucketConversation(ReplicaConversation):
+    """Whatever the coordinator of such replicas hears."""
+
+    def __init__(self, staff: Staff, machine: Dispatcher, on_event: OnEvent, keepers: Keepers) -> None:
+        super().__init__(keepers.post, staff, machine, on_event)
+        self._keepers = keepers
+
+    @property
+    def servers(self) -> list[str]:
+        """Processes that keep copies, by name."""
+        return self._keepers.servers
+
+    def lost_servers(self, servers: Sequence[str]) -> str:
+        """Nobody: a bucket that has no server says nothing, for a while or for ever."""
+        return ""
+
+    def hearing_servers(
+        self,
+        hear: Callable[[AnyMessage], None],
+        owing: Callable[[], Sequence[str]],
+        heard: Callable[[], float],
+        silent_seconds: float,
+        again: Callable[[], Sequence[m.Send]],
+    ) -> None:
+        """As for servers that keep no copies; what is not answered is sent again: whoever has a bucket
+        now may not have heard it."""
+        sent = time.monotonic()
+
+        def owing_again() -> Sequence[str]:
+            nonlocal sent
+            owed = owing()
+            if owed and time.monotonic() - sent > _AGAIN_SECONDS:
+                sent = time.monotonic()
+                self.deliver(again())
+            return owed
+
+        super().hearing_servers(hear, owing_again, heard, silent_seconds, again)
+
+    def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
+        """What is said of buckets of which no copy has answered for so long."""
+        many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
+        return TroubleError(
+            f"{many} of the parameters said nothing for {seconds:g} s: no server that lives has a copy, or "
+            "none is reached; resume the run"
+        )
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case Serving(name) if name == sender and self._keepers.is_one(name):
+                self._keepers.heard(message, self.post.endpoint.peers)
+            case m.Join():  # it may have begun before a controller was started again
+                self._keepers.tell(sender)
+                super()._let_hear(sender, message)
+            case Happened(kind, name, sentence) if self._keepers.is_one(sender):
+                self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
+            case _:
+                super()._let_hear(sender, message)
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        if not self._keepers.is_one(name):
+            return super()._let_know(name, why, now)
+        self.watching.forget(name)
+        if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
+            self._keepers.ended(name, why)
+        return []
+
+    def _peer_moved(self, name: str) -> None:
+        self.deliver(self.machine.again(name))
+
+    def create(self, wanted: m.Create, seconds: float) -> None:
+        """Have buckets made, and wait until each has a primary; raises TroubleError after so long."""
+        deadline = time.monotonic() + seconds
+        while unknown := self._keepers.post.unknown:
+            if time.monotonic() > deadline:
+                raise self.unanswered(unknown, seconds)
+            self._keepers.create(wanted)
+            self.step(self.tick_seconds)

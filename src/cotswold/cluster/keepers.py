@@ -1,0 +1,108 @@
+"""Servers that keep copies of a run's buckets, and their controller: as processes of the run.
+
+Knows: which are there, where they are reached, whom to start again, whom to tell. Does not know: who has
+which bucket (`server.control`), what is trained.
+
+A server whose process ends is replaced by one with another name, which has nothing; the controller is told at
+once, and gives it copies. The controller is started again under its own name: its state is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cotswold.cluster.messages import Controllers, Serving
+from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.staff import Staff
+from cotswold.host import Call
+from cotswold.server.control.controller import Control
+from cotswold.server.copies.copy import Copying
+from cotswold.server.messages import CONTROLLERS, Create, Ended
+
+CONTROLLER = "controller-0"
+Calling = Callable[[str, str, Mapping[str, object]], Call]
+"""What makes a call of a name, a role, and arguments."""
+
+
+class Keepers:
+    """Those of one run."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        staff: Staff,
+        post: RoutedPost,
+        call: Calling,
+        held: ExitStack,
+    ) -> None:
+        """``held``: what ends with the run."""
+        self._settings, self._staff, self.post, self._call = settings, staff, post, call
+        self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
+        self._addresses: dict[str, str] = {}
+        self._number = 0
+
+    @property
+    def servers(self) -> list[str]:
+        """Those that are there, by name."""
+        return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
+
+    @property
+    def controllers(self) -> dict[str, str]:
+        """Where they are, by name; empty for one that has not said so."""
+        return {CONTROLLER: self._addresses.get(CONTROLLER, "")}
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether it is there, and has said where."""
+        return CONTROLLER in self._addresses
+
+    def is_one(self, name: str) -> bool:
+        """Whether a process of this name is, or was, one of these."""
+        return name == CONTROLLER or name.startswith("server-")
+
+    def start_controller(self) -> None:
+        """Start it, first of all."""
+        state = {"state": str(self._folder / "state.sqlite")}
+        control = Control(copies=self._settings.server_copies)
+        self._staff.start(self._call(CONTROLLER, "controller", {**state, "control": asdict(control)}))
+
+    def start_server(self) -> None:
+        """Start one more; the controller is there."""
+        name = f"server-{self._number}"
+        self._number += 1
+        copying = Copying()
+        told = {"controllers": self.controllers, "copying": asdict(copying)}
+        self._staff.start(
+            self._call(name, "keeper", {**told, "host": "here"}), spread=self._settings.spread_servers
+        )
+
+    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+        """One of them is there; ``clients``: who must know where controllers are."""
+        self._addresses[serving.name] = serving.address
+        if serving.name == CONTROLLER:
+            self.post.find(self.controllers)
+            for name in clients:
+                self.tell(name)
+
+    def tell(self, client: str) -> None:
+        """A server or a client is to know where controllers are."""
+        self.post.send(client, Controllers(tuple(self.controllers.items())))
+
+    def ended(self, name: str, why: str) -> None:
+        """A process has ended, which is one of these: it is replaced."""
+        self._addresses.pop(name, None)
+        if name == CONTROLLER:
+            self.start_controller()
+        else:
+            self.post.send(CONTROLLERS, Ended(name, why))
+            self.start_server()
+
+    def create(self, wanted: Create) -> None:
+        """Have the controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        self.post.send(CONTROLLERS, wanted)
+        self.post.seek()

@@ -1,0 +1,160 @@
+"""A controller's process: its machine, the endpoint, and the state that controllers share.
+
+Knows: the endpoint, where the state is, two threads. Does not know: who has copies, who leads
+(`server.control`).
+
+The state is asked in a thread of its own: a disk or a network may be slow, and leases must not wait for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from cotswold.cluster.messages import Finish, Happened, Peers, Serving
+from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.state import SqliteState, State
+from cotswold.cluster.transport import Lost, Ready
+from cotswold.errors import MachineError
+from cotswold.server.control.controller import Control, Controller, FromServers
+from cotswold.server.control.leading import Read, Wish
+from cotswold.server.messages import COORDINATOR, Assign, Send
+
+_TICK_SECONDS = 0.02
+_HEARD = get_args(FromServers)
+
+Found = dict[str, str] | bool | None
+"""What came of a wish."""
+Answered = Callable[[Wish, Found], None]
+
+
+def main(
+    *, name: str, coordinator: str, state: str, reach: Mapping[str, Any], control: Mapping[str, Any]
+) -> int:
+    """The life of the controller called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``state`` is the path of its SQLite database; ``reach`` are the fields of `Reach`, ``control`` those of
+    `Control`. The token is in the environment. Raises MachineError where the coordinator ends first, and what
+    the state raises.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    with own_endpoint(name, Reach(**reach)) as endpoint:
+        endpoint.connect(COORDINATOR, coordinator)
+        post = Post(endpoint)
+        with StateThread(Path(state)) as kept:
+            post.send(COORDINATOR, Serving(name, endpoint.address))
+            ControllerRole(name, post, kept, Control(**control)).run()
+    return 0
+
+
+class StateThread:
+    """A state that is asked in a thread of its own, one thing after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._working = Working()
+        self._state: State | None = None
+        self._working.do(partial(self._open, path))
+
+    def __enter__(self) -> StateThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._working.do(self._close)
+        self._working.close()
+
+    def fileno(self) -> int:
+        """Can be read where `take` has something."""
+        return self._working.fileno()
+
+    def take(self) -> None:
+        """Tell what came of what was asked; raises what the state raises where it is damaged."""
+        self._working.take()
+
+    def ask(self, wish: Wish, answered: Answered) -> None:
+        """Ask; ``answered`` hears of it when it is taken."""
+        self._working.do(partial(self._ask, wish, answered))
+
+    def _open(self, path: Path) -> None:
+        self._state = SqliteState(path)
+
+    def _close(self) -> None:
+        if self._state is not None:
+            self._state.close()
+
+    def _ask(self, wish: Wish, answered: Answered) -> None:
+        assert self._state is not None, "it was opened first"
+        found: Found
+        try:
+            if isinstance(wish, Read):
+                found = self._state.read(wish.prefix)
+            else:
+                found = self._state.transact(wish.compare, wish.put)
+        except MachineError:  # it may be there again when it is asked next; until then nobody is led
+            found = None
+        self._working.tell(partial(answered, wish, found))
+
+
+class ControllerRole:
+    """One controller's process."""
+
+    def __init__(self, name: str, post: Post, state: StateThread, control: Control) -> None:
+        self._name, self._post, self._state = name, post, state
+        self._machine = Controller(name, control, time.monotonic())
+        self._ticked = 0.0
+        post.endpoint.watch(state.fileno())
+
+    def run(self) -> None:
+        """Control until the coordinator says that it is over; raises MachineError where that is lost."""
+        while self._attend(self._post.receive(_TICK_SECONDS)):
+            now = time.monotonic()
+            if now - self._ticked >= _TICK_SECONDS:
+                self._ticked = now
+                self._deliver(self._machine.tick(now))
+                for event in self._machine.take_events():
+                    self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
+            wish = self._machine.wish(now)
+            if wish is not None:
+                self._state.ask(wish, self._answered)
+
+    def _attend(self, event: object) -> bool:
+        match event:
+            case Letter(sender, Finish()) if sender == COORDINATOR:
+                return False
+            case Letter(sender, message) if isinstance(message, _HEARD):
+                self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))
+            case Ready():
+                self._state.take()
+            case Lost(peer, why) if peer == COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case _:
+                pass
+        return True
+
+    def _answered(self, wish: Wish, found: Found) -> None:
+        now, machine = time.monotonic(), self._machine
+        if not isinstance(wish, Read):
+            self._deliver(machine.transacted(cast(bool | None, found), now))
+        elif found is None:
+            self._deliver(machine.unread())
+        else:
+            self._deliver(machine.read(cast(dict[str, str], found), now))
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        """Whoever is told of a group is told first where the others of it are."""
+        named: dict[str, set[str]] = {}
+        for each in sends:
+            if isinstance(each.message, Assign):
+                named.setdefault(each.to, set()).update(each.message.group.everybody)
+        for server, names in named.items():
+            self._post.send(server, Peers(tuple(self._addresses(sorted(names)))))
+        self._post.deliver(sends)
+
+    def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        known = self._machine.servers.of
+        return [(name, known[name].address) for name in names if name in known and known[name].address]

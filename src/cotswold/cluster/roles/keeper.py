@@ -1,0 +1,192 @@
+"""A parameter server that keeps copies of buckets: its machine, with this process's memory and sockets.
+
+Knows: the endpoint, when the queues are drained, of which runs it knows what their buckets are. Does not
+know: who has copies, when anything is said (`server.copies`).
+
+Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
+has come, or when many wait: so several pushes are one change, which the other copies get once.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
+
+from cotswold.cluster.arithmetic import Array
+from cotswold.cluster.description import Description, run_of
+from cotswold.cluster.messages import Controllers, Count, Finish, Peers, Serving
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.counting import Work
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.transport import Lost
+from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
+from cotswold.server.copies.copy import Copying, Role
+from cotswold.server.copies.keeper import Keeper, ToKeeper
+from cotswold.server.messages import (
+    CONTROLLERS,
+    COORDINATOR,
+    Assign,
+    Describe,
+    Described,
+    Fence,
+    OfBucket,
+    Prepare,
+    PullNewer,
+    Send,
+    Update,
+)
+
+_TICK_SECONDS = 0.02
+_BATCH = 256
+"""So many messages are heard before what waits is applied, whatever else has come."""
+_UNREAD_BYTES = 1 << 24
+"""A client that has not read so much gets no further answer to a pull."""
+_HEARD = get_args(ToKeeper)
+
+
+def main(
+    *,
+    name: str,
+    host: str,
+    coordinator: str,
+    controllers: Mapping[str, str],
+    reach: Mapping[str, Any],
+    copying: Mapping[str, Any],
+) -> int:
+    """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
+
+    ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. The
+    token is in the environment. Raises MachineError where the coordinator ends first.
+    """
+    keep_freed_bytes()  # of messages: the next ones come into the same pages
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    with own_endpoint(name, Reach(**reach)) as endpoint:
+        endpoint.connect(COORDINATOR, coordinator)
+        post = Post(endpoint)
+        post.send(COORDINATOR, Serving(name, endpoint.address))
+        KeeperRole(name, host, post, controllers, Copying(**copying)).run()
+    return 0
+
+
+class KeeperRole:
+    """One such server's process."""
+
+    def __init__(
+        self, name: str, host: str, post: Post, controllers: Mapping[str, str], copying: Copying
+    ) -> None:
+        self._name, self._post, self._controllers = name, post, dict(controllers)
+        self._runs: dict[str, Description] = {}
+        self._machine: Keeper[Array] = Keeper(
+            name, host, post.endpoint.address, self._contents, copying, time.monotonic()
+        )
+        self._work = Work()
+        self._is_due = False
+        """Whether something has come since queues were drained: what is kept back waits for that."""
+        self._sends: list[Send] = []
+        """That are to go together."""
+        self._spoken: set[str] = set()
+        """Buckets whose numbers may be in these, as they lie in memory."""
+        self._heard = 0
+        """Messages since these went."""
+        self._ticked = 0.0
+
+    def run(self) -> None:
+        """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
+        while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
+            if self._heard >= _BATCH:
+                self._go_on()
+            self._tick(time.monotonic())
+
+    def _attend(self, event: object) -> bool:
+        """What has come; False once it is over. Nothing refers to a message afterwards but what was kept."""
+        match event:
+            case Letter(sender, Finish()) if sender == COORDINATOR:
+                return False
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case None:
+                self._go_on()
+            case Lost(peer, why) if peer == COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case _:
+                pass
+        return True
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case Peers(addresses) if sender in self._controllers:
+                self._post.meet(each for each in addresses if each[0] != self._name)
+            case Controllers(addresses) if sender == COORDINATOR:
+                self._controllers.update(addresses)
+            case Described(run, description) if sender in self._controllers:
+                if description and run not in self._runs:
+                    self._runs[run] = Description.of(description)
+            case Count():
+                self._post.send(sender, self._counts())
+            case Assign() | Fence() if sender not in self._controllers:
+                self._post.endpoint.refused["strangers"] += 1
+            case Assign() | Fence() if run_of(_bucket(message)) not in self._runs:
+                self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
+            case OfBucket(_, _, PullNewer()) if self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
+                pass  # it has not read what it pulled before, and asks again
+            case _ if isinstance(message, _HEARD):
+                self._do(sender, cast(ToKeeper, message))
+            case _:
+                pass
+
+    def _do(self, sender: str, message: ToKeeper) -> None:
+        if isinstance(message, OfBucket) and message.bucket in self._spoken:
+            self._flush()  # before numbers change that are said
+        self._work.begin()
+        self._deliver(self._machine.receive(sender, message, time.monotonic()))
+        if isinstance(message, OfBucket) and isinstance(message.message, Update):
+            self._work.took(sender, message.message)
+        self._heard += 1
+        self._is_due = self._machine.is_busy
+
+    def _go_on(self) -> None:
+        """Nothing more has come, or much has: say what is to be said, and apply what waits."""
+        self._flush()
+        if self._is_due:
+            self._is_due = False
+            self._work.begin()
+            self._deliver(self._machine.drain(time.monotonic()))
+            self._flush()
+        self._work.end()
+
+    def _flush(self) -> None:
+        sends, self._sends, self._heard = self._sends, [], 0
+        self._spoken.clear()
+        self._post.deliver(sends)
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        self._post.meet(self._controllers.items())  # nothing happens where they are connected
+        self._deliver(self._machine.tick(now))
+        self._is_due = self._is_due or self._machine.is_busy
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
+        for each in sends:
+            if isinstance(each.message, OfBucket | Prepare):
+                self._spoken.add(each.message.bucket)
+            to = self._controllers if each.to == CONTROLLERS else (each.to,)
+            self._sends += [Send(name, each.message) for name in to]
+
+    def _contents(self, bucket: str) -> Any:
+        return self._runs[run_of(bucket)].contents(bucket)
+
+    def _counts(self) -> Any:
+        led = [each for each in self._machine.copies.values() if each.role is Role.PRIMARY]
+        return self._work.counts(
+            self._name, [each.contents.updates for each in led], self._post.endpoint.refused
+        )
+
+
+def _bucket(message: Assign | Fence) -> str:
+    return message.bucket if isinstance(message, Fence) else message.group.bucket

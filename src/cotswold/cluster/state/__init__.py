@@ -1,0 +1,10 @@
+"""Where the controllers of a parameter server write down their state: SQLite on one host, etcd on several.
+
+Knows: keys, transactions, files, etcd. Does not know: what is written down, who leads, servers, buckets.
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

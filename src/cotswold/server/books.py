@@ -1,0 +1,79 @@
+"""What a server must not forget of its shards: versions, sessions, the newest order, what is frozen.
+
+Knows: these, and which of them are different since they were looked at last. Does not know: the numbers in
+shards, the queue, who has copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic
+
+from cotswold.server.freezing import Frozen
+from cotswold.server.messages import Order
+from cotswold.server.session import Sessions
+from cotswold.server.shard import Values
+
+
+@dataclass
+class Changed:
+    """What is different since it was looked at last."""
+
+    shards: set[int] = field(default_factory=set)
+    sessions: set[int] = field(default_factory=set)
+    order: bool = False
+    frozen: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.shards or self.sessions or self.order or self.frozen)
+
+
+class Books(Generic[Values]):
+    """Those of some shards."""
+
+    def __init__(self, run: str, versions: Mapping[int, int]) -> None:
+        self.versions = dict(versions)
+        """How many updates each shard has had."""
+        self.sessions = Sessions(run)
+        self.order = Order(0, (), (), 0, 0)
+        self.rates: dict[int, float] = {}
+        """Of the order, by version."""
+        self.frozen: Frozen[Values] | None = None
+        """The state at the newest checkpoint, until the coordinator has taken it."""
+        self.checkpoint = 0
+        """The newest that is frozen."""
+        self._changed = Changed()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is different since `take_changed`."""
+        return bool(self._changed or self.sessions.changed)
+
+    def take_changed(self) -> Changed:
+        """What is different since this was called last."""
+        changed, self._changed = self._changed, Changed()
+        changed.sessions = self.sessions.take_changed()
+        return changed
+
+    def wrote(self, shards: Iterable[int]) -> None:
+        """The numbers of shards are others, and no update made them so."""
+        self._changed.shards.update(shards)
+
+    def applied(self, shard: int) -> None:
+        """A shard has had one update more."""
+        self.versions[shard] += 1
+        self._changed.shards.add(shard)
+
+    def obey(self, order: Order) -> None:
+        """The newest order is this."""
+        self.order, self.rates = order, dict(order.rates)
+        self._changed.order = True
+        if self.frozen is not None and self.frozen.checkpoint <= order.taken:
+            self.frozen = None
+            self._changed.frozen = True
+
+    def freeze(self, frozen: Frozen[Values]) -> None:
+        """All markers of a checkpoint are in, and this is its state."""
+        self.frozen, self.checkpoint = frozen, frozen.checkpoint
+        self._changed.frozen = True

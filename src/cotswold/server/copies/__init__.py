@@ -1,0 +1,1 @@
+"""A bucket that survives: its primary, its secondaries, and who elects them."""

@@ -1,0 +1,207 @@
+"""What a copy of a bucket holds, and what is different in it since an index.
+
+Knows: shards, books, at which index each was last different. Does not know: who has other copies, terms.
+
+There is no log. A shard, a session or an order that is different at index i is stamped with i, and whoever
+has everything to an index below gets the whole of whatever has a later stamp: of a shard its numbers, not
+what was added to them. So a change that is late, that was lost or that comes again is the same thing as one
+that is new, several fold into one, every copy has the bits of the primary whatever its processor, and a
+secondary does no arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from cotswold.server.freezing import Frozen
+from cotswold.server.messages import (
+    COORDINATOR,
+    Change,
+    FrozenState,
+    Prepare,
+    Pull,
+    Pulled,
+    PulledNewer,
+    Send,
+    ToUpdates,
+    Write,
+    Written,
+)
+from cotswold.server.shard import Arithmetic, Server, Values
+from cotswold.server.updating import Updates
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A change with the numbers of its shards: fields of `Prepare`."""
+
+    change: Change
+    names: tuple[str, ...]
+    buffers: tuple[object, ...]
+
+
+class Contents(Generic[Values]):
+    """Those of one copy."""
+
+    def __init__(
+        self, server: Server[Values], updates: Updates[Values], arithmetic: Arithmetic[Values]
+    ) -> None:
+        self._server, self._updates, self._arithmetic = server, updates, arithmetic
+        self.index = 0
+        """Grows with what is different."""
+        self._shards = dict.fromkeys(server.numbers, 0)
+        """The index at which each was last different; likewise the next."""
+        self._sessions: dict[int, int] = {}
+        self._order = self._frozen = 0
+        self._froze_then = False
+        """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
+        self._is_lent = False
+        """Whether a frozen state has the very numbers that updates would change."""
+
+    @property
+    def updates(self) -> Updates[Values]:
+        """Whose contents these are."""
+        return self._updates
+
+    @property
+    def vectors(self) -> dict[str, list[Values]]:
+        """By name, those of each shard."""
+        return self._server.vectors
+
+    # --- in the primary ---
+
+    def receive(self, sender: str, message: ToUpdates | Pull | Write) -> list[Send]:
+        """What a message leads to; it may be said once all copies have what it was said from."""
+        if isinstance(message, Pull):
+            return self._server.receive(sender, message)
+        if not isinstance(message, Write):
+            return self._updates.receive(sender, message)
+        if sender != COORDINATOR:
+            return []
+        if self._updates.books.order.number:  # it comes again, and late
+            return [Send(sender, Written(message.number, self._server.name))]
+        sends = self._server.receive(sender, message)
+        self._updates.books.wrote(self._server.numbers)
+        return sends
+
+    def kept(self, send: Send) -> Send:
+        """The same, to be said later: with the numbers that shards have now."""
+        message = send.message
+        if not isinstance(message, PulledNewer | Pulled):
+            return send
+        place, shards = (
+            {number: place for place, number in enumerate(self._server.numbers)},
+            self._server.shards,
+        )
+        sizes = [shards[place[number]].stop - shards[place[number]].start for number in message.shards]
+        copies = [
+            self._arithmetic.read(buffer, size) for buffer, size in zip(message.buffers, sizes, strict=True)
+        ]
+        return Send(send.to, replace(message, buffers=tuple(map(self._arithmetic.write, copies))))
+
+    def stamp(self) -> bool:
+        """Whether anything was different; then there is a new index."""
+        books = self._updates.books
+        if not books.changed:
+            return False
+        self.index += 1
+        changed = books.take_changed()
+        self._shards.update(dict.fromkeys(changed.shards, self.index))
+        self._sessions.update(dict.fromkeys(changed.sessions, self.index))
+        if changed.order:
+            self._order = self.index
+        if changed.frozen:
+            self._frozen, self._froze_then = self.index, True
+        return True
+
+    def since(self, after: int) -> Difference:
+        """What is different since an index; everything since -1."""
+        books = self._updates.books
+        shards = tuple(number for number, index in self._shards.items() if index > after)
+        sessions = [number for number, index in self._sessions.items() if index > after]
+        vectors = self._server.vectors
+        names = tuple(vectors)
+        place = {number: place for place, number in enumerate(self._server.numbers)}
+        write = self._arithmetic.write
+        buffers = [write(vectors[name][place[number]]) for name in names for number in shards]
+        frozen = None
+        if books.frozen is not None and self._frozen > after:
+            is_now = self._froze_then and self._frozen == self.index
+            frozen = FrozenState(books.checkpoint, books.frozen.versions, books.frozen.samples, is_now)
+            if not is_now:
+                buffers += [write(each) for name in names for each in books.frozen.vectors[name]]
+        of = books.sessions
+        return Difference(
+            Change(
+                shards,
+                tuple(books.versions[number] for number in shards),
+                of.states(sessions),
+                tuple(of.living),
+                tuple(of.ended),
+                of.gone,
+                books.order if self._order > after else None,
+                frozen,
+                books.checkpoint,
+            ),
+            names,
+            tuple(buffers),
+        )
+
+    # --- in a secondary ---
+
+    def install(self, prepare: Prepare) -> None:
+        """What was prepared is so."""
+        change, books = prepare.change, self._updates.books
+        assert change is not None, "what is installed is different"
+        numbers = self._server.numbers
+        place = {number: place for place, number in enumerate(numbers)}
+        sizes = [shard.stop - shard.start for shard in self._server.shards]
+        vectors, buffers = self._server.vectors, iter(prepare.buffers)
+        for name in prepare.names:
+            # a new list: the frozen state may have the old one
+            rows = (
+                list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
+            )
+            for number in change.shards:
+                rows[place[number]] = self._arithmetic.read(next(buffers), sizes[place[number]])
+            vectors[name] = rows
+        books.versions.update(zip(change.shards, change.versions, strict=True))
+        books.sessions.install(change)
+        if change.order is not None:
+            books.obey(change.order)
+        if change.frozen is not None:
+            held = dict(vectors)
+            if not change.frozen.is_now:
+                held = {
+                    name: [self._arithmetic.read(next(buffers), each) for each in sizes]
+                    for name in prepare.names
+                }
+            frozen = change.frozen
+            books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
+            self._is_lent = frozen.is_now
+        books.checkpoint = change.checkpoint
+        books.take_changed()
+        self.index = prepare.index
+        self._stamp_all(change)
+
+    def _stamp_all(self, change: Change) -> None:
+        """So that whoever comes after this copy as primary can say what is different."""
+        self._shards.update(dict.fromkeys(change.shards, self.index))
+        self._sessions.update({each.number: self.index for each in change.sessions})
+        if change.order is not None:
+            self._order = self.index
+        if change.frozen is not None:
+            self._frozen, self._froze_then = self.index, change.frozen.is_now
+
+    def promote(self) -> None:
+        """It is the primary's from now on: updates will change numbers in place."""
+        frozen = self._updates.books.frozen
+        if frozen is None or not self._is_lent:
+            return
+        self._is_lent = False
+        copy = self._arithmetic.combine
+        vectors = {
+            name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()
+        }
+        self._updates.books.frozen = Frozen(frozen.checkpoint, vectors, frozen.versions, frozen.samples)

@@ -1,0 +1,394 @@
+"""One copy of a bucket: as its primary, as a secondary, as a learner.
+
+Knows: the group of the newest term, what is prepared and committed here, what waits to be said. Does not
+know: leases (it is told whether one holds), who elects, what is in the bucket (`contents`).
+
+    role         what happens                                next
+    OUTSIDE      a group names it                            LEARNER, or, in term 1, SECONDARY or PRIMARY
+    LEARNER      a group has it among the secondaries        SECONDARY
+    SECONDARY    a group has it as primary                   PRIMARY: what it has prepared becomes so
+    PRIMARY      a group has another primary                 LEARNER: it has what nobody may ever have had
+    any          a group does not name it                    OUTSIDE
+    any          a group of a term that is not newer         the same
+
+    the primary                                  what it does
+    a client's message, its lease holds          does it; what is said of it is held
+    something is different                       `Prepare` to all, with the next index
+    all members have prepared an index           it is committed: what was held for it is said
+    too many indexes are not committed           updates wait, and are applied together later
+    fewer members than ``least``                 updates wait; nothing is committed
+    a learner has as much as it has              from now on it waits for that one too; `Caught`
+    a member says nothing for long               `Silent`: a controller may take it out
+    its lease is over, or it is fenced           it says nothing
+
+    a secondary or a learner                     what it does
+    Prepare, of a term that is over              nothing; so with one of a stranger
+    Prepare, that begins where it has got to     kept apart; `Prepared`
+    Prepare, that begins above                   `Prepared`, lacking
+    Prepare, of everything                       whatever it had is forgotten
+    a greater index is committed                 what was kept apart to there becomes so
+
+What a client was told is therefore with every member of the term, and any of them may be elected.
+Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic
+
+from cotswold.server.copies.contents import Contents, Difference
+from cotswold.server.copies.lease import Lease
+from cotswold.server.messages import (
+    CONTROLLERS,
+    Caught,
+    Elsewhere,
+    Fence,
+    Fenced,
+    Group,
+    Prepare,
+    Prepared,
+    Pull,
+    Send,
+    Silent,
+    TakeOver,
+    ToUpdates,
+    Write,
+)
+from cotswold.server.shard import Values
+
+NOTHING = -1
+"""The index of whoever has nothing that counts."""
+FIRST = 1
+"""The term in which all copies are new, and so alike."""
+
+
+class Role(Enum):
+    """What a copy is in its group."""
+
+    OUTSIDE = "outside"
+    LEARNER = "learner"
+    SECONDARY = "secondary"
+    PRIMARY = "primary"
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How copies are kept."""
+
+    least: int = 1
+    """With fewer members, the primary included, updates wait."""
+    window: int = 4
+    """So many indexes may be under way before updates wait, and are applied together."""
+    beat_seconds: float = 0.1
+    """How often a primary speaks to those who have said all."""
+    retry_seconds: float = 0.5
+    silent_seconds: float = 0.5
+    """After which a member, or the primary, is told to the controllers as silent."""
+
+
+@dataclass
+class _Peer:
+    """Somebody who has, or is to have, what the primary has."""
+
+    heard: float
+    has: int | None = None
+    """To which index; None until it says so in this term."""
+    sent: int = NOTHING
+    """To which index it was sent everything."""
+    spoken: float = float("-inf")
+    """When it was sent anything last."""
+    asked: float = float("-inf")
+    """When it was sent something that it has not answered."""
+    is_needed: bool = True
+    """Whether nothing is committed that it has not prepared."""
+
+
+class Copy(Generic[Values]):
+    """That of a bucket on a server."""
+
+    def __init__(
+        self,
+        bucket: str,
+        server: str,
+        make: Callable[[], Contents[Values]],
+        copying: Copying,
+        lease: Lease,
+    ) -> None:
+        """``make`` makes contents in which nothing has happened."""
+        self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
+        self.group = Group(bucket, 0, "")
+        self.role = Role.OUTSIDE
+        self.fence = 0
+        """It takes part in no term below."""
+        self.committed = NOTHING
+        self._make = make
+        self.contents = make()
+        self._pending: deque[Prepare] = deque()
+        self._prepared = NOTHING
+        self._primary_heard = 0.0
+        self._proposed = float("-inf")
+        self._peers: dict[str, _Peer] = {}
+        self._held: deque[tuple[int, Send]] = deque()
+        """What is said once an index is committed."""
+
+    @property
+    def index(self) -> int:
+        """To which it has everything, prepared at least; -1 for nothing that counts."""
+        return self.contents.index if self.role is Role.PRIMARY else self._prepared
+
+    def is_acting(self, now: float) -> bool:
+        """Whether it may say anything as the primary."""
+        return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether updates wait: for others to prepare, or for members."""
+        few = len(self.group.members) < self.copying.least
+        return few or self.contents.index - self.committed >= self.copying.window
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """How many indexes each peer of a primary is behind."""
+        return {name: self.contents.index - (peer.has or 0) for name, peer in self._peers.items()}
+
+    @property
+    def hears(self) -> tuple[str, ...]:
+        """Peers of a primary that have everything."""
+        return tuple(name for name, peer in self._peers.items() if peer.has == self.contents.index)
+
+    # --- groups ---
+
+    def assign(self, group: Group, now: float) -> list[Send]:
+        """A controller says who has copies."""
+        assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
+        if group.term <= self.group.term:
+            return []
+        before, old, self.group = self.role, self.group, group
+        self.fence = max(self.fence, group.term)
+        self._proposed, self._primary_heard = float("-inf"), now
+        if self.server not in group.everybody:
+            self._forget(Role.OUTSIDE)
+        elif self.server == group.primary:
+            self._lead(before, now)
+        else:
+            follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
+            if self._is_foreign(before, old, follows):
+                self._forget(follows)
+            elif before is Role.OUTSIDE:
+                self._prepared = self.committed = 0
+            self.role = follows
+        return self._tell(now) if self.role is Role.PRIMARY else []
+
+    def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
+        """Whether what it has may be of a history that is not the bucket's."""
+        if before is Role.OUTSIDE:
+            return self.group.term > FIRST
+        if follows is Role.LEARNER:  # it may have been left out, and not have heard of it
+            is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
+            return before is not Role.LEARNER or not is_next
+        return before is Role.PRIMARY
+
+    def _forget(self, role: Role) -> None:
+        """Whatever is here may never have been anywhere else."""
+        self.role, self.contents = role, self._make()
+        self._prepared = self.committed = NOTHING
+        self._pending.clear()
+        self._held.clear()
+        self._peers.clear()
+
+    def _lead(self, before: Role, now: float) -> None:
+        if before is not Role.PRIMARY:
+            if before is Role.OUTSIDE and self.group.term == FIRST:
+                self._prepared = self.committed = 0
+            if self._prepared == NOTHING:
+                self.role = Role.OUTSIDE  # it cannot lead, which it said when it was asked what it has
+                return
+            for each in self._pending:
+                self.contents.install(each)
+            self._pending.clear()
+            self.contents.promote()
+            self.role, self._prepared = Role.PRIMARY, NOTHING
+            self._peers.clear()
+        peers = {}
+        for name in self.group.everybody[1:]:
+            peers[name] = peer = self._peers.get(name) or _Peer(now)
+            peer.is_needed = name in self.group.secondaries
+            peer.sent = (
+                NOTHING if peer.has is None else peer.has
+            )  # it may not have heard what is of this term
+        self._peers = peers
+
+    def fenced(self, fence: Fence) -> Fenced:
+        """A controller elects the primary of a term."""
+        self.fence = max(self.fence, fence.term)
+        return Fenced(self.bucket, fence.term, self.server, self.group.term, self.index)
+
+    # --- the primary ---
+
+    def hear(self, sender: str, message: ToUpdates | Pull | Write, now: float) -> list[Send]:
+        """A client's message."""
+        if not self.is_acting(now):
+            return []
+        return self._hold(self.contents.receive(sender, message), now)
+
+    def elsewhere(self) -> Elsewhere:
+        """For a client that takes this for the primary."""
+        known = self.group.primary if self.group.primary != self.server else ""
+        return Elsewhere(self.bucket, self.group.term, known)
+
+    def drain(self, now: float) -> list[Send]:
+        """Apply what waits, where it may be."""
+        if not self.is_acting(now) or self.is_waiting:
+            return []
+        return self._hold(self.contents.updates.drain(), now)
+
+    def _hold(self, sends: list[Send], now: float) -> list[Send]:
+        """What is said waits for what it was said from."""
+        is_different = self.contents.stamp()
+        self._held.extend((self.contents.index, each) for each in sends)
+        told = [*(self._tell(now) if is_different else []), *self._commit(now)]
+        for place in range(-min(len(sends), len(self._held)), 0):  # of these, whatever is not said now
+            index, send = self._held[place]
+            self._held[place] = index, self.contents.kept(send)
+        return told
+
+    def _tell(self, now: float) -> list[Send]:
+        """Everybody is sent what is different since it was sent something last."""
+        told: dict[int, Difference] = {}
+        return [send for name, peer in self._peers.items() for send in self._tell_one(name, peer, now, told)]
+
+    def _tell_one(
+        self, name: str, peer: _Peer, now: float, told: dict[int, Difference] | None = None
+    ) -> list[Send]:
+        """``told``: what is different since some indexes, which most peers have in common."""
+        index = self.contents.index
+        after = index if peer.has is None else peer.sent  # first it says what it has
+        peer.spoken = now
+        if after >= index:
+            beat = Prepare(self.bucket, self.group.term, index, index, self.committed, None)
+            return [Send(name, beat)]
+        if peer.has is not None and peer.sent <= peer.has:
+            peer.asked = now
+        peer.sent = index
+        found = None if told is None else told.get(after)
+        if found is None:
+            found = self.contents.since(after)
+            if told is not None:
+                told[after] = found
+        return [
+            Send(
+                name,
+                Prepare(
+                    *(self.bucket, self.group.term, after, index, self.committed),
+                    *(found.change, found.names, found.buffers),
+                ),
+            )
+        ]
+
+    def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
+        """A peer says what it has."""
+        peer = self._peers.get(sender)
+        if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
+            return []
+        peer.heard = now
+        sends: list[Send] = []
+        if peer.has is None or prepared.is_lacking:
+            # what it has above is of whoever led before, and it is told all that differs from what all have
+            peer.has = peer.sent = prepared.index
+            sends += self._tell_one(sender, peer, now) if peer.sent < self.contents.index else []
+        elif prepared.index > peer.has:
+            peer.has, peer.asked = prepared.index, now
+        if peer.has >= self.contents.index and not peer.is_needed:
+            peer.is_needed = True  # first it is waited for, then it is a secondary: so it lacks nothing then
+            self._proposed = now
+            sends += [Send(CONTROLLERS, Caught(self.bucket, self.group.term, self.server, sender))]
+        return [*sends, *self._commit(now)]
+
+    def _commit(self, now: float) -> list[Send]:
+        """Say what was held for what all have now."""
+        if not self.is_acting(now):
+            return []
+        if len(self.group.members) >= self.copying.least:
+            has = [peer.has for peer in self._peers.values() if peer.is_needed]
+            least = min((NOTHING if each is None else each for each in has), default=self.contents.index)
+            self.committed = max(self.committed, min(least, self.contents.index))
+        sends = []
+        while self._held and self._held[0][0] <= self.committed:
+            sends.append(self._held.popleft()[1])
+        return sends
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed."""
+        if self.role is Role.PRIMARY:
+            return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
+        if self.role is Role.SECONDARY:
+            return self._watch_primary(now)
+        return []
+
+    def _watch_peers(self, now: float) -> list[Send]:
+        sends: list[Send] = []
+        for name, peer in self._peers.items():
+            is_late = (
+                peer.has is not None
+                and peer.sent > peer.has
+                and now - peer.asked > self.copying.retry_seconds
+            )
+            if is_late:
+                peer.sent, peer.asked = peer.has or 0, now
+            if is_late or now - peer.spoken >= self.copying.beat_seconds:
+                sends += self._tell_one(name, peer, now)
+        if now - self._proposed >= self.copying.retry_seconds:
+            proposals = self._proposals(now)
+            if proposals:
+                self._proposed = now
+            sends += proposals
+        return sends
+
+    def _proposals(self, now: float) -> list[Send]:
+        """What the controllers are to change in the group."""
+        term, found = self.group.term, list[Send]()
+        for name, peer in self._peers.items():
+            if now - peer.heard > self.copying.silent_seconds:
+                found.append(Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)))
+            elif peer.is_needed and name in self.group.learners:
+                found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
+        return found
+
+    # --- a secondary or a learner ---
+
+    def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
+        """The primary wants something kept."""
+        is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and sender == self.group.primary
+        if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
+            return []
+        self._primary_heard = now
+        is_lacking = prepare.after > self._prepared
+        if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
+            if prepare.after == NOTHING:
+                self._pending.clear()
+            self._pending.append(prepare)
+            self._prepared = prepare.index
+        self._install_to(min(prepare.committed, self._prepared))
+        answer = Prepared(self.bucket, self.group.term, self.server, self._prepared, is_lacking)
+        return [Send(sender, answer)]
+
+    def _install_to(self, index: int) -> None:
+        """What was kept apart is so, to this index."""
+        while self._pending and self._pending[0].index <= index:
+            self.contents.install(self._pending.popleft())
+        self.committed = max(self.committed, index)
+
+    def _watch_primary(self, now: float) -> list[Send]:
+        copying = self.copying
+        if (
+            now - self._primary_heard <= copying.silent_seconds
+            or now - self._proposed < copying.retry_seconds
+        ):
+            return []
+        self._proposed = now
+        proposal = TakeOver(self.bucket, self.group.term, self.server, self.group.primary)
+        return [Send(CONTROLLERS, proposal)]

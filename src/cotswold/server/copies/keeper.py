@@ -1,0 +1,169 @@
+"""A server that keeps copies of buckets: its lease, what it leads, who hears what.
+
+Knows: its copies, its lease, the newest epoch of the controllers. Does not know: what buckets hold, who has
+the others, sockets, clocks.
+
+    what comes                                      what it does
+    from a controller of an epoch that is over      nothing
+    Assign                                          the copy acts by it; `Assigned`
+    Fence                                           the copy takes part in no lower term; `Fenced`
+    Leased, for a beat that it sent                 it may act as primary, from that beat on
+    OfBucket, of which it is the primary            done; else `Elsewhere`
+    OfBucket, its lease is over                     nothing: the client asks again, or elsewhere
+
+The network tells who says something; what is claimed in a message counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, cast
+
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copy import Copy, Copying, Role
+from cotswold.server.copies.lease import Lease
+from cotswold.server.messages import (
+    CONTROLLERS,
+    Assign,
+    Assigned,
+    Elsewhere,
+    Enclosed,
+    Fence,
+    Here,
+    Leased,
+    OfBucket,
+    Prepare,
+    Prepared,
+    Pull,
+    Send,
+    ToUpdates,
+    Write,
+)
+from cotswold.server.shard import Values
+
+ToKeeper = Assign | Fence | Leased | Prepare | Prepared | OfBucket
+
+
+class Keeper(Generic[Values]):
+    """One of them, from the start of its process to its end: a process that starts again has another name."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        address: str,
+        make: Callable[[str], Contents[Values]],
+        copying: Copying,
+        now: float,
+    ) -> None:
+        """``make`` makes the contents of a bucket in which nothing has happened."""
+        self.name, self.host, self.address, self.copying = name, host, address, copying
+        self.lease = Lease()
+        self.copies: dict[str, Copy[Values]] = {}
+        self._make = make
+        self._epoch = 0
+        self._busy: dict[str, None] = {}
+        """Buckets that may have updates that wait."""
+        self._said = now - copying.beat_seconds
+
+    @property
+    def leads(self) -> tuple[tuple[str, int], ...]:
+        """(bucket, term) of those of which it is the primary, while its lease holds."""
+        return tuple(
+            (name, copy.group.term)
+            for name, copy in self.copies.items()
+            if copy.role is Role.PRIMARY and copy.fence <= copy.group.term
+        )
+
+    @property
+    def fenced(self) -> tuple[tuple[str, int], ...]:
+        """(bucket, term) of elections of which it has heard no end: whoever held one may lead no more."""
+        return tuple(
+            (name, copy.fence)
+            for name, copy in self.copies.items()
+            if copy.role in (Role.PRIMARY, Role.SECONDARY) and copy.fence > copy.group.term
+        )
+
+    def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
+        """What a message leads to; what controllers say must come from one of them."""
+        match message:
+            case OfBucket():
+                return self._client(sender, message, now)
+            case Prepare():
+                copy = self.copies.get(message.bucket)
+                return [] if copy is None else copy.prepare(sender, message, now)
+            case Prepared():
+                copy = self.copies.get(message.bucket)
+                return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
+            case Leased():
+                if self._is_current(message.epoch) and message.server == self.name:
+                    self.lease.given(message.number, message.seconds)
+                return []
+            case Fence():
+                if not self._is_current(message.epoch):
+                    return []
+                return [Send(sender, self._copy(message.bucket).fenced(message))]
+            case Assign():
+                if not self._is_current(message.epoch):
+                    return []
+                copy = self._copy(message.group.bucket)
+                sends = copy.assign(message.group, now)
+                answer = Assigned(message.group.bucket, copy.group.term, self.name)
+                return [*self._said_by(copy, sends), Send(sender, answer)]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether updates may wait."""
+        return bool(self._busy)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each beat."""
+        sends: list[Send] = []
+        if now - self._said >= self.copying.beat_seconds:
+            self._said = now
+            number = self.lease.ask(now)
+            sends.append(
+                Send(CONTROLLERS, Here(self.name, self.host, self.address, number, self.leads, self.fenced))
+            )
+        for copy in self.copies.values():
+            sends += self._said_by(copy, copy.tick(now))
+        return sends
+
+    def drain(self, now: float) -> list[Send]:
+        """Apply what waits. To be called whenever there is time."""
+        sends: list[Send] = []
+        for name in list(self._busy):
+            copy = self.copies[name]
+            sends += self._said_by(copy, copy.drain(now))
+            if not copy.contents.updates.queued:
+                del self._busy[name]
+        return sends
+
+    def _is_current(self, epoch: int) -> bool:
+        self._epoch = max(self._epoch, epoch)
+        return epoch == self._epoch
+
+    def _copy(self, bucket: str) -> Copy[Values]:
+        if bucket not in self.copies:
+            self.copies[bucket] = Copy(
+                bucket, self.name, lambda: self._make(bucket), self.copying, self.lease
+            )
+        return self.copies[bucket]
+
+    def _client(self, sender: str, message: OfBucket, now: float) -> list[Send]:
+        copy = self.copies.get(message.bucket)
+        if copy is None:
+            return [Send(sender, Elsewhere(message.bucket, 0, ""))]
+        if copy.role is not Role.PRIMARY:
+            return [Send(sender, copy.elsewhere())]
+        self._busy[message.bucket] = None
+        return self._said_by(copy, copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now))
+
+    def _said_by(self, copy: Copy[Values], sends: list[Send]) -> list[Send]:
+        """What goes to clients bears the bucket's name."""
+        return [
+            each
+            if each.to == CONTROLLERS or isinstance(each.message, Prepare)
+            else Send(each.to, OfBucket(copy.bucket, copy.group.term, cast(Enclosed, each.message)))
+            for each in sends
+        ]

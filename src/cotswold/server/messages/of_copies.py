@@ -1,0 +1,338 @@
+"""Copies of a bucket: between its primary, its secondaries, and the controllers.
+
+Knows: the fields. Does not know: what shards hold, who elects.
+
+A *bucket* is some shards with one primary at a time. What is different in it is counted by an *index*; who
+has a copy is said by a *group*, whose *term* grows with every change of it. So each message names a bucket
+and a term, and one of a term that is over is told from one that counts. Source: Chilimbi et al. 2014,
+section 3.3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotswold.server.messages.of_rounds import Write, Written
+from cotswold.server.messages.of_updates import (
+    Applied,
+    FrozenPart,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullFrozen,
+    PullNewer,
+    Ranges,
+    Update,
+    UpdateRefused,
+)
+from cotswold.server.messages.of_vectors import Pull, Pulled
+
+Enclosed = (
+    Update
+    | PullNewer
+    | Order
+    | PullFrozen
+    | Pull
+    | Write
+    | Applied
+    | UpdateRefused
+    | PulledNewer
+    | Ordered
+    | FrozenPart
+    | Pulled
+    | Written
+)
+"""What clients and servers say to each other, of whatever shards."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who has copies of a bucket in a term."""
+
+    bucket: str
+    term: int
+    primary: str
+    secondaries: tuple[str, ...] = ()
+    """What is acknowledged, each of these has prepared."""
+    learners: tuple[str, ...] = ()
+    """These are to become secondaries, once they have what the primary has."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The primary and its secondaries: each has whatever was acknowledged."""
+        return (self.primary, *self.secondaries)
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """The learners too."""
+        return (*self.members, *self.learners)
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """What every copy knows of a session: enough to count each of its updates once."""
+
+    number: int
+    name: str
+    last: int
+    """The number of its newest update that was answered; the client sends what follows again."""
+    applied: Applied | None
+    """The answer to that, if it was this."""
+    refused: UpdateRefused | None
+    """The answer to that, if it was this."""
+    samples: Ranges
+    missed: Ranges
+    checkpoint: int
+    marked: int
+    worked: int
+
+
+@dataclass(frozen=True)
+class FrozenState:
+    """What a checkpoint has of a bucket, besides numbers."""
+
+    checkpoint: int
+    versions: tuple[int, ...]
+    samples: tuple[tuple[int, Ranges, Ranges], ...]
+    is_now: bool
+    """Whether its numbers are those that the bucket has after this change; otherwise they come with it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different in a bucket since an index; all of it where that is -1."""
+
+    shards: tuple[int, ...]
+    versions: tuple[int, ...]
+    sessions: tuple[SessionState, ...]
+    """Those that are different."""
+    living: tuple[int, ...]
+    """The numbers of all that live."""
+    ended: tuple[int, ...]
+    """The numbers of those that ended with the newest order."""
+    gone: tuple[int, ...]
+    """The numbers of those that ended since a checkpoint began which is not frozen."""
+    order: Order | None
+    """The newest, if it is different."""
+    frozen: FrozenState | None
+    """If it is different, and there is one."""
+    checkpoint: int
+    """The newest that is frozen."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """The primary wants this kept until it is committed; answered by `Prepared`."""
+
+    bucket: str
+    term: int
+    after: int
+    """The index from which on it says what is different; -1 where it says everything."""
+    index: int
+    """The bucket's, with it."""
+    committed: int
+    """The greatest index that all members have prepared."""
+    change: Change | None
+    """None where nothing is different, and only ``committed`` is told."""
+    names: tuple[str, ...] = ()
+    """The vectors of which numbers come."""
+    buffers: tuple[object, ...] = ()
+    """Those of each vector's shards in the order of ``change.shards``; then those of a frozen state that is
+    not what is now, of all shards."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A member has everything to this index, in memory."""
+
+    bucket: str
+    term: int
+    server: str
+    index: int
+    """-1 where it has nothing that counts."""
+    is_lacking: bool
+    """Whether something came that begins above this index, and so was not kept."""
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A controller elects: whoever hears this takes part in no term below; answered by `Fenced`."""
+
+    epoch: int
+    """Of the controller."""
+    bucket: str
+    term: int
+    """The next."""
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """What a server has of a bucket; it will take part in no lower term."""
+
+    bucket: str
+    term: int
+    """Of the fence."""
+    server: str
+    of_term: int
+    """The newest term of which the server knew that it was a member."""
+    index: int
+    """The greatest that is prepared; -1 where it has nothing that counts."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The server is not the primary of the bucket: ask there, or ask a controller."""
+
+    bucket: str
+    term: int
+    """The newest of which it knows."""
+    primary: str
+    """Its primary; empty where that is not known."""
+
+
+@dataclass(frozen=True)
+class Caught:
+    """A learner has what the primary has, which commits nothing without it any more."""
+
+    bucket: str
+    term: int
+    server: str
+    """The primary."""
+    learner: str
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A primary hears nothing of a copy."""
+
+    bucket: str
+    term: int
+    server: str
+    """The primary."""
+    copy: str
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """A secondary hears nothing of the primary, and would take its place."""
+
+    bucket: str
+    term: int
+    server: str
+    """The secondary."""
+    primary: str
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A controller says who has copies of a bucket; answered by `Assigned`."""
+
+    epoch: int
+    """Of the controller: one of a lower epoch than another that was heard leads no more."""
+    group: Group
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The server acts by it."""
+
+    bucket: str
+    term: int
+    server: str
+
+
+@dataclass(frozen=True)
+class Here:
+    """A server lives, and asks for its lease; answered by `Leased`."""
+
+    server: str
+    host: str
+    """On which it runs: copies of a bucket go to different ones where there are."""
+    address: str
+    number: int
+    """Of the lease that is asked for."""
+    leads: tuple[tuple[str, int], ...]
+    """(bucket, term) of those of which it acts as the primary."""
+    fenced: tuple[tuple[str, int], ...] = ()
+    """(bucket, term) of those in which it takes part in no lower term, and knows of no group of that."""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """The lease that was asked for, from when it was."""
+
+    epoch: int
+    server: str
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NotLeading:
+    """The controller does not lead."""
+
+    epoch: int
+    leader: str
+    """Who does, as far as it knows; empty where it does not."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A supervisor has seen the process of a server end: it holds no lease any more."""
+
+    server: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Create:
+    """A coordinator wants buckets for a run, and says so until `Found` has them."""
+
+    run: str
+    description: str
+    """What servers must know of the run's buckets, to hold one."""
+    buckets: tuple[str, ...]
+    servers: int
+    """They are made once so many servers are there."""
+
+
+@dataclass(frozen=True)
+class Describe:
+    """A server is to hold a bucket of a run that it does not know; answered by `Described`."""
+
+    run: str
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a controller was told of a run; empty where it was told nothing."""
+
+    run: str
+    description: str
+
+
+@dataclass(frozen=True)
+class OfBucket:
+    """A client's message to a bucket, or the bucket's to a client."""
+
+    bucket: str
+    term: int
+    """The newest of the bucket of which the sender knows."""
+    message: Enclosed
+
+
+@dataclass(frozen=True)
+class Find:
+    """A client wants to know who has buckets; answered by `Found`."""
+
+    terms: tuple[tuple[str, int], ...]
+    """(bucket, the newest term that it knows); of buckets that are not named it wants all."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The groups that are newer, and where their primaries are."""
+
+    groups: tuple[Group, ...]
+    addresses: tuple[tuple[str, str], ...]
+    """(server, address)."""

@@ -1,0 +1,309 @@
+"""Controllers, one message after the other: what the tables in `server.control` say."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotswold.server.control.controller import Control, Controller
+from cotswold.server.control.electing import Election
+from cotswold.server.control.leading import Leading, Read, Standing, Transact, Wish
+from cotswold.server.control.servers import Servers
+from cotswold.server.messages import (
+    Assign,
+    Assigned,
+    Caught,
+    Create,
+    Describe,
+    Described,
+    Ended,
+    Fence,
+    Fenced,
+    Find,
+    Found,
+    Group,
+    Here,
+    Leased,
+    NotLeading,
+    Send,
+    Silent,
+    TakeOver,
+)
+
+BUCKET = "bucket 0"
+
+
+class State:
+    """Keys and values."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, str] = {}
+
+    def do(self, wish: Transact) -> bool:
+        if any(self.items.get(key) != value for key, value in wish.compare):
+            return False
+        for key, value in wish.put:
+            assert value is not None, "nothing is deleted"
+            self.items[key] = value
+        return True
+
+
+WHAT = "what they hold " * 1000
+
+
+class Desk:
+    """One controller, its state, and the time."""
+
+    def __init__(self, state: State | None = None, name: str = "one", control: Control | None = None) -> None:
+        self.now, self.state = 100.0, state or State()
+        self.controller = Controller(name, control or Control(copies=3), self.now)
+        self.sent: list[Send] = []
+
+    def pass_time(self, seconds: float, beats: str = "") -> None:
+        """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
+        for _ in range(round(seconds / 0.05)):
+            self.now += 0.05
+            for name in beats:
+                self.beat(name)
+            self.sent += self.controller.tick(self.now)
+            self.answer()
+
+    def answer(self) -> None:
+        while (wish := self.controller.wish(self.now)) is not None:
+            self.sent += self.answered(wish)
+
+    def answered(self, wish: Wish) -> list[Send]:
+        if isinstance(wish, Read):
+            found = {key: each for key, each in self.state.items.items() if key.startswith(wish.prefix)}
+            return self.controller.read(found, self.now)
+        return self.controller.transacted(self.state.do(wish), self.now)
+
+    def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:
+        claims = tuple(
+            (each.bucket, each.term) for each in self.controller.groups.values() if each.primary == name
+        )
+        here = Here(name, f"host {name[0]}", f"at {name}", 1, claims if leads is None else leads)
+        return self.tell(name, here)
+
+    def tell(self, sender: str, message: object) -> list[Send]:
+        sends = self.controller.receive(sender, message, self.now)  # type: ignore[arg-type]  # any of them
+        self.sent += sends
+        return sends
+
+    def take(self, kind: type) -> list[Send]:
+        found = [each for each in self.sent if isinstance(each.message, kind)]
+        self.sent = [each for each in self.sent if not isinstance(each.message, kind)]
+        return found
+
+    @property
+    def group(self) -> Group:
+        return self.controller.groups[BUCKET]
+
+    def create(self, names: str) -> None:
+        self.pass_time(1.0, names)
+        assert self.controller.create(Create("run", WHAT, (BUCKET,), len(names)), self.now)
+        self.pass_time(0.1, names)
+        for name in self.group.everybody:
+            self.tell(name, Assigned(BUCKET, self.group.term, name))
+        self.sent.clear()
+
+
+def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
+    desk = Desk()
+    desk.pass_time(1.0, "abcd")
+    for name in ("a2", "b2"):
+        desk.beat(name)
+    buckets = tuple(f"bucket {number}" for number in range(12))
+    assert not desk.controller.create(Create("run", WHAT, buckets, 7), desk.now), "there are six servers"
+    assert desk.controller.create(Create("run", WHAT, buckets, 6), desk.now)
+    desk.pass_time(0.2, "abcd")
+    groups = desk.controller.groups.values()
+    assert len(groups) == 12 and all(len({name[0] for name in each.members}) == 3 for each in groups)
+    primaries = [each.primary for each in groups]
+    assert max(primaries.count(name) for name in set(primaries)) <= 3
+    copies = [name for each in groups for name in each.members]
+    assert (
+        max(copies.count(name) for name in set(copies)) - min(copies.count(name) for name in set(copies)) <= 6
+    )
+
+
+def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_leads() -> None:
+    desk = Desk()
+    desk.create("abc")
+    assert [key for key in desk.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
+    for _ in range(2):
+        assert [each.message for each in desk.tell("a", Describe("run"))] == [Described("run", WHAT)]
+        assert [each.message for each in desk.tell("a", Describe("other"))] == [Described("other", "")]
+        desk.controller = Controller("d", Control(), desk.now)  # another, that leads next
+        desk.pass_time(3.0, "abc")
+
+
+def test_a_lease_is_given_to_whoever_claims_nothing_that_is_anothers() -> None:
+    desk = Desk()
+    desk.create("abc")
+    primary = desk.group.primary
+    (send,) = [each for each in desk.beat(primary) if isinstance(each.message, Leased)]
+    assert send.to == primary
+    other = desk.group.secondaries[0]
+    answers = [each.message for each in desk.beat(other, leads=((BUCKET, 1),))]
+    assert not any(isinstance(each, Leased) for each in answers)
+    assert any(isinstance(each, Assign) and each.group == desk.group for each in answers)
+
+
+def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_once() -> None:
+    desk = Desk()
+    desk.create("abc")
+    before = desk.group
+    desk.tell("supervisor", Ended(before.primary, "killed by signal 9"))
+    fences = desk.take(Fence)
+    assert sorted(each.to for each in fences) == sorted(before.secondaries)
+    one, other = before.secondaries
+    desk.tell(one, Fenced(BUCKET, 2, one, 1, 7))
+    assert desk.group == before, "one has not answered yet"
+    desk.tell(other, Fenced(BUCKET, 2, other, 1, 9))
+    desk.pass_time(0.1, one + other)
+    assert desk.group == Group(BUCKET, 2, other, (one,)), "the longest"
+
+
+def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> None:
+    desk = Desk()
+    desk.create("abc")
+    before = desk.group
+    others = "".join(before.secondaries)
+    desk.pass_time(0.9, others)
+    assert desk.take(Fence) == [] and desk.group == before
+    desk.pass_time(0.3, others)
+    assert desk.take(Fence) != []
+    for name in others:
+        desk.tell(name, Fenced(BUCKET, 2, name, 1, 7))
+    desk.pass_time(0.1, others)
+    assert desk.group.term == 2 and desk.group.primary in others
+    assert any("took over" in each.sentence for each in desk.controller.take_events())
+
+
+def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() -> None:
+    group = Group(BUCKET, 1, "a", ("b", "c"))
+    election = Election(group, 10.0)
+    assert election.decided(["b", "c"], False, 20.0, 0.2) is None, "nobody has answered"
+    election.answered(Fenced(BUCKET, 2, "b", 1, -1))
+    assert election.decided(["b", "c"], False, 20.0, 0.2) is None, "b has nothing"
+    election.answered(Fenced(BUCKET, 3, "c", 1, 9))
+    assert "c" not in election.answers, "of another term"
+    election.answered(Fenced(BUCKET, 2, "c", 1, 4))
+    assert election.decided(["b", "c"], True, 20.0, 0.2) is None, "the primary may act"
+    assert election.decided(["b", "c"], False, 20.0, 0.2) == Group(BUCKET, 2, "c", ())
+
+
+def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
+    desk = Desk()
+    desk.create("ab")
+    desk.pass_time(0.3, "abd")
+    assert desk.group.learners == ("d",) and desk.group.term == 2
+    primary = desk.group.primary
+    desk.tell(primary, Caught(BUCKET, 1, primary, "d"))  # of a term that is over
+    desk.tell("d", Caught(BUCKET, 2, "d", "d"))  # not the primary
+    desk.pass_time(0.1, "abd")
+    assert desk.group.term == 2
+    desk.tell(primary, Caught(BUCKET, 2, primary, "d"))
+    desk.pass_time(0.1, "abd")
+    assert desk.group.term == 3 and "d" in desk.group.secondaries and not desk.group.learners
+
+
+def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_another() -> None:
+    desk = Desk()
+    desk.create("abcd")
+    primary, (silent, _) = desk.group.primary, desk.group.secondaries
+    desk.tell(primary, Silent(BUCKET, 1, primary, silent))
+    desk.pass_time(0.5, "abcd")
+    assert silent not in desk.group.everybody and len(desk.group.everybody) == 3
+
+
+def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:
+    desk = Desk()
+    desk.create("abc")
+    primary, secondaries = desk.group.primary, desk.group.secondaries
+    for name in secondaries:
+        desk.tell(name, TakeOver(BUCKET, 1, name, primary))
+    desk.pass_time(0.3, "abc")
+    assert {each.to for each in desk.take(Fence)} == {"a", "b", "c"}
+    desk.take(Leased)
+    desk.beat(primary)
+    assert not any(each.to == primary for each in desk.take(Leased)), "no lease before it has answered"
+    for name in (*secondaries, primary):
+        desk.tell(name, Fenced(BUCKET, 2, name, 1, 5 if name == primary else 4))
+    desk.pass_time(0.1, "abc")
+    assert desk.group.primary in secondaries and primary not in desk.group.members
+
+
+def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written() -> None:
+    state = State()
+    one, other = Desk(state), Desk(state, "other")
+    one.create("abc")
+    other.pass_time(0.9)
+    assert one.controller.leads(one.now) and not other.controller.leads(other.now)
+    other.pass_time(2.0)  # the first says nothing meanwhile
+    assert other.controller.leads(other.now) and other.controller.groups == one.controller.groups
+    assert other.controller.leading.epoch == one.controller.leading.epoch + 1
+    one.now += 2.0
+    assert not one.controller.leads(one.now), "before it has heard of the other"
+    (told,) = one.tell("client", Find(()))
+    assert isinstance(told.message, NotLeading)
+    one.pass_time(0.6)
+    assert one.controller.leading.standing is Standing.FOLLOWING
+    found = [each.message for each in other.tell("client", Find(()))]
+    assert isinstance(found[0], Found) and found[0].groups == (other.group,)
+
+
+def test_what_a_leader_that_was_wants_written_is_not() -> None:
+    state = State()
+    one, other = Desk(state), Desk(state, "other")
+    one.create("abc")
+    before = dict(state.items)
+    other.pass_time(3.0)
+    one.controller._map.put(Group(BUCKET, 2, "b"))
+    wanted = one.controller._map.transaction(one.controller.leading.key)
+    assert wanted is not None and not state.do(wanted)
+    assert state.items["bucket/" + BUCKET] == before["bucket/" + BUCKET]
+
+
+def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -> None:
+    state = State()
+    one, other = Desk(state), Desk(state, "other")
+    one.create("abc")
+    while not other.controller.leads(other.now):
+        other.pass_time(0.05)
+    other.pass_time(0.9, "bc".replace(one.group.primary, ""))
+    assert other.take(Fence) == []
+
+
+def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
+    leading = Leading("one", 0.0, beat_seconds=0.25, leader_seconds=1.0)
+    assert leading.wish(0.25) == Read("leader")
+    leading.read({}, 0.25)
+    claim = leading.wish(0.5)
+    assert isinstance(claim, Transact) and leading.transacted(True, 0.5)
+    assert isinstance(leading.wish(1.0), Transact)
+    leading.transacted(None, 1.1)
+    assert leading.leads(1.4) and not leading.leads(1.5)
+    leading.wish(1.3)
+    leading.transacted(True, 1.35)
+    assert leading.leads(2.2)
+    leading.wish(1.6)
+    leading.transacted(False, 1.7)
+    assert not leading.leads(1.7) and leading.standing is Standing.FOLLOWING
+
+
+def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
+    servers = Servers()
+    servers.heard("a", "host a", "at a").held_until = 5.0
+    assert servers.gone(5.0) == [] and servers.may_act("a", 5.0)
+    assert [each.name for each in servers.gone(5.1)] == ["a"] and servers.gone(5.2) == []
+    servers.heard("a", "host a", "at a")
+    assert servers.lives("a") and servers.ended("a") and not servers.ended("a")
+    servers.heard("a", "host a", "at a")
+    assert not servers.lives("a") and not servers.may_act("a", 0.0)
+
+
+def test_a_bucket_has_one_to_five_copies() -> None:
+    for copies in (0, 6):
+        with pytest.raises(ValueError, match="1 to 5"):
+            Control(copies=copies)

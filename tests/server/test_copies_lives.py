@@ -1,0 +1,104 @@
+"""Seeded lives of servers that keep copies, and mistakes that are planted to see that these find them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.conftest import FUZZ
+
+from cotswold.bench.chaos.faults import FAULTS
+from cotswold.bench.chaos.judge import BrokenError
+from cotswold.bench.chaos.life import Life
+from cotswold.bench.chaos.run import live_copies
+from cotswold.bench.chaos.worlds import WORLDS
+from cotswold.errors import UserError
+
+LIVES = {
+    "quiet": 20,
+    "network": 100,
+    "deaths": 160,
+    "pauses": 80,
+    "cuts": 100,
+    "controllers": 60,
+    "everything": 200,
+    "two at least": 150,
+    "five copies": 80,
+    "one copy": 100,
+}
+"""A thousand and some."""
+PARTS = 4
+FOUND = {
+    "at-once": ("everything", range(10)),
+    "one-is-enough": ("pauses", range(60)),
+    "unheld": ("everything", range(10)),
+    "no-numbers": ("everything", range(10)),
+    "long-lease": ("pauses", range(20)),
+    "no-lease": ("pauses", range(20)),
+    "claims-unchecked": ("pauses", range(60)),
+    "keeps-all": ("pauses", range(200)),
+    "caught-early": ("pauses", range(200)),
+}
+"""In which world, and within which seeds, a planted mistake is found."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("world", WORLDS)
+def test_nothing_that_was_acknowledged_is_lost_or_counted_twice(world: str, part: int) -> None:
+    for seed in range(part, LIVES[world] * FUZZ, PARTS):
+        try:
+            Life(seed, WORLDS[world]).live()
+        except AssertionError as error:
+            again = f"cotswold bench chaos --world '{world}' --first {seed} --seeds 1"
+            raise AssertionError(f"{world}, seed {seed}: {error}; {again}") from error
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    world, seeds = FOUND[name]
+    (lives,) = live_copies([world], seeds, fault=name)
+    assert lives.broken is not None, f"{FAULTS[name].sentence}, and {lives.lives} lives do not show it"
+    Life(lives.broken.seed, WORLDS[world]).live()  # which is fine without it
+
+
+def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
+    words = (
+        "from cotswold.bench.chaos.life import Life; from cotswold.bench.chaos.worlds import WORLDS; "
+        "life = Life(7, WORLDS['everything']); life.live(); "
+        "print(life.loop.now, life.loop.events, life.network.messages, *life.transcript, sep='\\n')"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", words],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(told) == 1 and len(next(iter(told)).splitlines()) > 10
+
+
+def test_a_life_without_trouble_is_over_soon_and_has_judged_every_answer() -> None:
+    life = Life(1, WORLDS["quiet"])
+    life.live()
+    assert life.loop.now < 30 and life.judge.said > 100
+    assert not any("took over" in each for each in life.transcript)
+
+
+def test_a_life_that_breaks_says_so_with_what_befell_whom() -> None:
+    (lives,) = live_copies(["everything"], range(3), fault="at-once")
+    assert lives.broken is not None and lives.broken.sentence
+    assert any("is killed" in each or "is stopped" in each for each in lives.broken.transcript)
+
+
+def test_worlds_and_mistakes_that_are_not_are_refused() -> None:
+    with pytest.raises(UserError, match="no world 'calm'"):
+        live_copies(["calm"])
+    with pytest.raises(UserError, match="no fault 'none'"):
+        live_copies(fault="none")
+    assert issubclass(BrokenError, AssertionError)
