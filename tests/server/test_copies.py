@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from cotswold.optim.updates import Sgd
+from cotswold.optim.updates import Adagrad, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copying, Role
@@ -55,6 +55,36 @@ def contents(_: str) -> Contents[list[float]]:
     server = Server(BUCKET, SHARDS, Lists())
     settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
     return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+
+
+def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_first() -> None:
+    """The sums of squares are written before the weights, and frozen after them."""
+
+    def kept() -> Contents[list[float]]:
+        server = Server(BUCKET, SHARDS, Lists())
+        settings = Asynchronous("run", "weights", Adagrad(), {"": 2}, 8, room=Room(1000, 1000))
+        return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+
+    (squares,) = Adagrad().keeps
+    primary, secondary = kept(), kept()
+    for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
+        primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
+        primary.stamp()
+    primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((1, 1.0),), 1, 0))
+    primary.stamp()
+    assert primary.updates.frozen is not None, "nobody owes a marker"
+    push = Update("run", 1, 1, "gradient", (0,), (0,), 1, 1.0, ((0, 2),), 1, (), ((1.0, 1.0),))
+    primary.receive("r", push)
+    primary.updates.drain()
+    primary.stamp()
+    told = primary.since(-1)
+    secondary.install(
+        Prepare(BUCKET, 1, -1, primary.index, primary.index, told.change, told.names, told.buffers)
+    )
+    frozen = secondary.updates.frozen
+    assert frozen is not None
+    assert frozen.vectors == {squares: [[7.0] * 2] * 2, "weights": [[1.0] * 2] * 2}
+    assert secondary.vectors == primary.vectors
 
 
 class House:

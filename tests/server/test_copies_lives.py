@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from tests.conftest import FUZZ
@@ -53,6 +54,17 @@ def test_nothing_that_was_acknowledged_is_lost_or_counted_twice(world: str, part
         except AssertionError as error:
             again = f"cotswold bench chaos --world '{world}' --first {seed} --seeds 1"
             raise AssertionError(f"{world}, seed {seed}: {error}; {again}") from error
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_mistake_can_be_planted_and_is_taken_out_again(name: str) -> None:
+    fault = FAULTS[name]
+    right = vars(fault.of)[fault.method]
+    with fault.planted():
+        assert vars(fault.of)[fault.method] is not right
+        with suppress(AssertionError):  # it may be found; whatever else is raised is a mistake in the mistake
+            Life(1, WORLDS["quiet"]).live()
+    assert vars(fault.of)[fault.method] is right
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cotswold.errors import UserError
+from cotswold.server.control.controller import MOST_COPIES
 
 _SILENCES = 3
-MOST_COPIES = 5
 Travel = Literal["bunyip", "sandblaster"]
 
 

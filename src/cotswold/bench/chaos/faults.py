@@ -13,6 +13,7 @@ from typing import Any
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
 from cotswold.server.control.leading import Transact
+from cotswold.server.control.map import Map
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.lease import Lease
@@ -122,11 +123,11 @@ def _caught_early(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _uncompared(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def write(self: Controller) -> Transact:
-        asked: Transact = right(self)
-        return replace(asked, compare=())
+    def transaction(self: Map, *words: _Any) -> Transact | None:
+        asked: Transact | None = right(self, *words)
+        return None if asked is None else replace(asked, compare=())
 
-    return write
+    return transaction
 
 
 def _frozen_is_now(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -177,6 +178,6 @@ FAULTS: Mapping[str, Fault] = {
     "unfenced": Fault("who was fenced goes on", Copy, "fenced", _unfenced),
     "keeps-all": Fault("a copy keeps what may be of another history", Copy, "_is_foreign", _never),
     "caught-early": Fault("a learner is a member before it is waited for", Copy, "prepared", _caught_early),
-    "uncompared": Fault("controllers write without comparing", Controller, "_write", _uncompared),
+    "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
 }
 """By name."""

@@ -14,9 +14,9 @@ from cotswold.bench.case import Case, some
 from cotswold.bench.effort import QUICK, Effort
 from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, in_processes, unheard
 from cotswold.bench.measure import Document, document
-from cotswold.cluster.settings import MOST_COPIES
 from cotswold.errors import UserError
 from cotswold.host import granted_cores
+from cotswold.server.control.controller import MOST_COPIES
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
 """Of a replay."""

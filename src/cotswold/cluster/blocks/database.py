@@ -53,8 +53,7 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._write_options = WriteOptions()
-        # a method in the package's stub, an attribute in the package
-        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # so says its stub
         self._open: Rdict | None = None
         self._has_failed = False
         self.refusal: MachineError | None = None

@@ -15,6 +15,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.limits import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
+from cotswold.recipe.schema.copies import check_copies
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
@@ -361,8 +362,7 @@ class Recipe(Section):
             )
         if training.device != "cpu":
             self._check_replicas_device(training.device)
-        if self.cluster.server_copies > 1:
-            self._check_copies(training)
+        check_copies(self.cluster, training, has_grid=self.gang is not None)
         own = {
             *("workers", "processes", "servers", "server_copies", "address", "ports", "spread_servers"),
             *("encrypt", "silence", "metrics"),
@@ -370,25 +370,6 @@ class Recipe(Section):
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
-
-    def _check_copies(self, training: DownpourTraining) -> None:
-        """Whether servers can keep copies."""
-        servers, copies = self.cluster.servers, self.cluster.server_copies
-        if servers < copies:
-            raise ValueError(
-                f"cluster.server_copies is {copies}, each on a server of its own, and there are {servers} "
-                "servers; give more cluster.servers, or fewer copies"
-            )
-        if self.cluster.processes > 1 or self.gang is not None:
-            raise ValueError(
-                "the processes of a replica push to servers that keep no copies; take cluster.server_copies "
-                "out, or cluster.processes and mesh.grid"
-            )
-        if training.record_traffic:
-            raise ValueError(
-                "training.record_traffic is for servers that keep no copies; take one of it and "
-                "cluster.server_copies out"
-            )
 
     def _check_replicas_device(self, device: str) -> None:
         """Whether replicas can be there instead of on the CPU."""

@@ -57,6 +57,9 @@ _EVERYTHING = ""
 """With which all keys begin."""
 
 
+MOST_COPIES = 5
+
+
 @dataclass(frozen=True)
 class Control:
     """How buckets are controlled."""
@@ -77,8 +80,8 @@ class Control:
     """For which a server gets no copy of a bucket again, after it was silent to its primary."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.copies <= 5:
-            raise ValueError(f"{self.copies} copies; a bucket has 1 to 5")
+        if not 1 <= self.copies <= MOST_COPIES:
+            raise ValueError(f"{self.copies} copies; a bucket has 1 to {MOST_COPIES}")
 
 
 class Controller:

@@ -1,0 +1,31 @@
+"""Which runs may have servers that keep copies.
+
+Knows: the sections that ask for them. Does not know: what else a recipe says.
+"""
+
+from __future__ import annotations
+
+from cotswold.recipe.schema.cluster import Cluster
+from cotswold.recipe.schema.training import DownpourTraining
+
+
+def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool) -> None:
+    """Raise ValueError where servers are to keep copies and cannot; ``has_grid``: that of a replica."""
+    servers, copies = cluster.servers, cluster.server_copies
+    if copies == 1:
+        return
+    if servers < copies:
+        raise ValueError(
+            f"cluster.server_copies is {copies}, each on a server of its own, and there are {servers} "
+            "servers; give more cluster.servers, or fewer copies"
+        )
+    if cluster.processes > 1 or has_grid:
+        raise ValueError(
+            "the processes of a replica push to servers that keep no copies; take cluster.server_copies "
+            "out, or cluster.processes and mesh.grid"
+        )
+    if training.record_traffic:
+        raise ValueError(
+            "training.record_traffic is for servers that keep no copies; take one of it and "
+            "cluster.server_copies out"
+        )
