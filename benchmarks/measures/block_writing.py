@@ -37,6 +37,7 @@ def block_writing(
         "again": lambda place: _write_store(place, groups, 1),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(rounds + 1):
         for name in _turned([*ways], number):
             with tempfile.TemporaryDirectory(dir=folder) as place:

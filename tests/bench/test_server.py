@@ -81,3 +81,20 @@ def test_a_group_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> 
         main(["bench", "server", "--only", "nothing"])
     assert left.value.code == 2
     assert "apply, drain, factors" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_copies_and_deaths_are_measured_named_and_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--quick", "--threads", "1", "--copies", "1,2", "--only", "failover", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "server", *words])
+    assert left.value.code == 0
+    said = capsys.readouterr().out
+    assert "no copies: processor time" in said and "1 copy: pulls" in said and "a primary is killed" in said
+    found = json.loads((tmp_path / "server-copies.json").read_text())
+    assert {row["operation"] for row in found["rows"] if row["group"] == "copies"} == {"1 copy", "2 copies"}
+    assert all(0 < each < 20 for row in found["rows"] for each in row.get("seconds", {}).get(OURS, ()))
+    assert "s until pushes count again" in (tmp_path / "server-copies.svg").read_text()
+    assert not (tmp_path / "server.json").exists()

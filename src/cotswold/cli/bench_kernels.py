@@ -205,7 +205,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "shape": shape,
         "operation": row["operation"],
         "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
-        "beside": f"{against} {_figure(theirs['median'])}" if theirs else "",
+        "beside": f"{against} {_figure(theirs['median'])}" if theirs else against,
         "ratio": _figure(verdict["ratio"]["median"]),
         "bar": bar,
         "": {True: "met", False: "missed", None: ""}[verdict["met"]],

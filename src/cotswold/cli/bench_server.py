@@ -50,7 +50,7 @@ def server(
 
       cotswold bench server --only replicas --out .
 
-      cotswold bench server --copies 1,3
+      cotswold bench server --copies 1..5 --only failover
 
       cotswold bench server --trace runs/mine --out .
 
@@ -75,7 +75,8 @@ def server(
         How many copies servers keep, as in 1..5 or 1,3; nothing else is measured then
         but what --only names.
     out
-        A directory for server.json (every sample; of a trace server-trace.json) and
+        A directory for server.json (every sample; of a trace server-trace.json, with
+        --copies server-copies.json) and
         pictures (server*.svg).
     json_
         Print JSON.
@@ -85,7 +86,7 @@ def server(
 
     counts = thread_counts(threads)
     ready(out)
-    file = "server" if trace is None else "server-trace"
+    file = "server-trace" if trace is not None else "server-copies" if copies is not None else "server"
     found = measure_server(
         threads=counts,
         only=only or [],

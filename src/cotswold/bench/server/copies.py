@@ -29,6 +29,8 @@ BAR, BAR_COPIES = 3.3, 3
 """Processor time of a push with three copies, beside one copy's."""
 ROAD: Road = "shared memory"
 NONE, ONE = "no copies", "1 copy"
+CPU_OF_NONE, CPU_OF_ONE = f"{NONE}: processor time", f"{ONE}: processor time"
+"""With what the processor time of a push is compared."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,19 @@ def _row(what: Copies, count: int, taken: dict[int, _Taken]) -> Row:
     own, one, none = taken[count], taken[1], taken[0]
     verdicts = [
         Comparison(
-            f"{ONE}: processor time",
+            CPU_OF_ONE,
             ratios(own.cpu, one.cpu),
             BAR if count == BAR_COPIES else None,
             "at most",
         ),
         Comparison(f"{ONE}: pulls", ratios(one.pull, own.pull)),
-        Comparison(f"{NONE}: processor time", ratios(own.cpu, none.cpu), None, "at most"),
+        Comparison(CPU_OF_NONE, ratios(own.cpu, none.cpu), None, "at most"),
     ]
     key = RowKey("copies", what.name, f"{count} copies" if count > 1 else ONE)
     samples = {OURS: [1 / each for each in own.push], NONE: [1 / each for each in none.push]}
     figures = {by: Spread.of(rates) for by, rates in samples.items()}
     facts: dict[str, object] = {
+        "copies": count,
         "buckets": what.buckets,
         "parameters": what.model.size,
         "servers_cpu_seconds_a_push_and_pull": rounded(Spread.of(own.cpu).median),

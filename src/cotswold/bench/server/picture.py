@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from cotswold.bench.kernels.picture import BLUE, INK, STYLE, WIDE_INCHES, save
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
+from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE
 from cotswold.bench.server.crowd import ASKED
 
 _ROW_INCHES = 0.22
@@ -161,9 +162,66 @@ def draw_trace(server: Document, file: Path) -> bool:
     return True
 
 
+def draw_copies(server: Document, file: Path) -> bool:
+    """What a push costs servers against the number of copies, and how long pushes wait where one dies.
+
+    False where no copies were measured.
+    """
+    every: Any = server["rows"]
+    rows = [row for row in every if row["group"] == "copies"]
+    waits = [row for row in every if row["group"] == "failover"]
+    if not rows:
+        return False
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDE_INCHES, 3.6), layout="constrained")
+        costs, seconds = figure.subplots(1, 2, width_ratios=(3, 2)) if waits else (figure.subplots(), None)
+        costs.patch.set_alpha(0)
+        for shape, colour in zip(dict.fromkeys(row["shape"] for row in rows), (BLUE, _ORANGE), strict=False):
+            own = [row for row in rows if row["shape"] == shape]
+            for against, style in ((CPU_OF_ONE, "-"), (CPU_OF_NONE, ":")):
+                ratios = [_ratio(row, against) for row in own]
+                costs.errorbar(
+                    [row["facts"]["copies"] for row in own],
+                    [each["median"] for each in ratios],
+                    [
+                        [each["median"] - each["lower"] for each in ratios],
+                        [each["upper"] - each["median"] for each in ratios],
+                    ],
+                    color=colour,
+                    linestyle=style,
+                    marker="o",
+                    markersize=4,
+                    label=f"{shape.rpartition(', ')[2]}, beside {against.partition(':')[0]}",
+                )
+        costs.plot([BAR_COPIES], [BAR], color=INK, marker="_", markersize=18, linestyle="", label="bar")
+        costs.set_xticks(sorted({row["facts"]["copies"] for row in rows}))
+        costs.set_ylim(0)
+        costs.set_xlabel("copies")
+        costs.set_ylabel("processor time of all servers a push, ratio")
+        if seconds is not None:
+            seconds.patch.set_alpha(0)
+            for place, row in enumerate(waits):
+                samples = row["seconds"][OURS]
+                seconds.plot([place] * len(samples), samples, "o", color=BLUE, markersize=4, alpha=0.7)
+                bar = row["facts"]["bar_seconds"]
+                seconds.plot([place], [bar], color=INK, marker="_", markersize=18, linestyle="")
+            seconds.set_xticks(range(len(waits)), [row["shape"] for row in waits])
+            seconds.set_xlim(-0.6, len(waits) - 0.4)
+            seconds.set_ylim(0)
+            seconds.set_ylabel("s until pushes count again")
+        figure.legend(loc="outside lower center", ncols=3)
+        save(figure, file)
+    return True
+
+
+def _ratio(row: Any, against: str) -> Any:
+    return next(one["ratio"] for one in row["verdicts"] if one["against"] == against)
+
+
 PICTURES: dict[str, Callable[[Document, Path], bool]] = {
     "server.svg": draw,
     "server-replicas.svg": draw_replicas,
     "server-trace.svg": draw_trace,
+    "server-copies.svg": draw_copies,
 }
 """The pictures of a result by the names of their files."""
