@@ -55,10 +55,22 @@ def replica_does(row: Row) -> str:
 
 
 def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
-    waited = [f"the {each}" if each == "coordinator" else each for each in names(row, "waits_for")]
+    waited = [_named(each) for each in names(row, "waits_for")]
     if doing in _WAITS and waited:
         return f"{waits} for {listed(waited)} {_WAITS[doing]}"
     return alone.get(doing, doing)
+
+
+def _named(name: str) -> str:
+    """For whom it waits, as one says it: a part of the parameters that has copies is called RUN/NUMBER.
+
+    >>> _named("coordinator"), _named("16e5810f153a94ed/0010"), _named("server-1")
+    ('the coordinator', 'bucket 10', 'server-1')
+    """
+    _, slash, number = name.rpartition("/")
+    if slash and number.isdecimal():
+        return f"bucket {int(number)}"
+    return f"the {name}" if name == "coordinator" else name
 
 
 def evaluator_does(row: Row) -> str:
