@@ -11,7 +11,8 @@ from tests.server.trial import shards
 
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.dispatching import Dispatcher, State
 from cotswold.server.messages import COORDINATOR, Join, Ranges, Write
 from cotswold.server.ranges import common, joined, size
 from cotswold.server.replica import Pace

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
+from cotswold.server.dispatch import Counters, Dispatch
+from cotswold.server.dispatching import Dispatcher, State
 from cotswold.server.messages import (
     Admitted,
     Alive,

@@ -12,7 +12,8 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
-from cotswold.server.dispatching import Dispatch, Dispatcher
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.dispatching import Dispatcher
 from cotswold.server.numbering import Part
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness

@@ -39,7 +39,8 @@ from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.dispatching import Dispatch, Dispatcher
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.dispatching import Dispatcher
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 

@@ -40,7 +40,8 @@ from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
-from cotswold.server.dispatching import Dispatch, Dispatcher
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.dispatching import Dispatcher
 from cotswold.server.samples import Account
 from cotswold.server.staleness import Staleness
 

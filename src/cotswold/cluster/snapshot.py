@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from cotswold.cluster.opening import POINT
-from cotswold.server.dispatching import Counters
+from cotswold.server.dispatch import Counters
 from cotswold.server.samples import Samples
 
 

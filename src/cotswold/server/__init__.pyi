@@ -12,7 +12,7 @@ from .asynchronous import Room as Room
 from .coordinator import Coordinator as Coordinator
 from .dealing import Dealing as Dealing
 from .dealing import Permutation as Permutation
-from .dispatching import Dispatch as Dispatch
+from .dispatch import Dispatch as Dispatch
 from .dispatching import Dispatcher as Dispatcher
 from .freezing import Frozen as Frozen
 from .numbering import Part as Part

@@ -14,6 +14,10 @@ from cotswold.server.freezing import Frozen
 from cotswold.server.messages import Order
 from cotswold.server.session import Sessions
 from cotswold.server.shard import Values
+from cotswold.server.versions import later
+
+_WHOEVER = 1 << 62
+"""Above the number of any session."""
 
 
 @dataclass
@@ -43,6 +47,8 @@ class Books(Generic[Values]):
         """The state at the newest checkpoint, until the coordinator has taken it."""
         self.checkpoint = 0
         """The newest that is frozen."""
+        self.void = 0
+        """Sessions to this number were of a life that is over, and push no more."""
         self._changed = Changed()
 
     @property
@@ -64,6 +70,16 @@ class Books(Generic[Values]):
         """A shard has had one update more."""
         self.versions[shard] += 1
         self._changed.shards.add(shard)
+
+    def revived(self, lives: int) -> None:
+        """All this is what a disk has, and begins another life, so many later."""
+        self.versions = {number: later(version, lives) for number, version in self.versions.items()}
+        self.void, self._changed.order = _WHOEVER, True
+
+    def void_all(self, named: Iterable[int]) -> None:
+        """The coordinator knew these sessions before it heard of another life: none of them pushes on."""
+        if self.void == _WHOEVER:
+            self.void, self._changed.order = max([self.sessions.newest, *named]), True
 
     def obey(self, order: Order) -> None:
         """The newest order is this."""

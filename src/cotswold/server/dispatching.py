@@ -29,6 +29,11 @@ order without it, and what it had is settled then.
     begun           every server has kept its state            frozen: the ledger of that state is `kept`
     frozen          take_checkpoint                            none: servers forget the state
 
+Of a server whose memory was lost, and that goes on with what a disk had, the answer says that another life of
+it has begun. What it has no more of what counted is lost, and free again; every session ends, for nobody
+knows which of its updates are in none of that server's shards; and a checkpoint that is not taken is begun
+anew. So nothing is settled before the disks of all servers have it.
+
 One at a time. While one is begun the training does not come to its end. One is begun while there is something
 to train: what an end has, is had by pausing.
 """
@@ -41,6 +46,7 @@ from enum import Enum
 
 from cotswold.server.asked import Event
 from cotswold.server.cut import NOTHING, Cut
+from cotswold.server.dispatch import Counters, Dispatch
 from cotswold.server.members import Member, Members
 from cotswold.server.messages import (
     Admitted,
@@ -51,11 +57,14 @@ from cotswold.server.messages import (
     Leave,
     Order,
     Ordered,
+    Ranges,
     Rejoin,
     Send,
     Shard,
 )
+from cotswold.server.ranges import joined, size
 from cotswold.server.samples import Said, Samples
+from cotswold.server.saving import Saving
 
 RATES = 16
 """How many versions of the rate servers know: an update with an older one is refused."""
@@ -77,64 +86,6 @@ NEXT = {
     State.OVER: set[State](),
 }
 """Which state may follow which."""
-
-
-@dataclass(frozen=True)
-class Dispatch:
-    """What the coordinator of replicas is told once."""
-
-    run: str
-    samples: int
-    """Of an epoch."""
-    size: int
-    """The length of the parameters."""
-    epochs: int
-    rate: float
-    """The first."""
-    hand: int
-    """Samples that are handed out at once, at most."""
-    ahead: int
-    """With fewer samples than this in hand a replica is handed more."""
-    fraction: float = 0.75
-    """Of samples, or of replicas, that must be done before an epoch ends."""
-    of: str = "samples"
-    """Or ``replicas``."""
-    warm_samples: int = 0
-    """So many are computed by one replica first."""
-    order_seconds: float = 0.5
-    """How often servers are asked what they have applied."""
-    tail_seconds: float = 0.02
-    """The same, while replicas wait for the next epoch: the last samples of this one are awaited."""
-    beat_seconds: float = 0.5
-    silent_seconds: float = 10.0
-    """After which a session is over."""
-    retry_seconds: float = 2.0
-    settings: str = "{}"
-    """JSON that replicas are handed."""
-
-    def __post_init__(self) -> None:
-        for name in ("samples", "size", "epochs", "hand", "ahead"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"an epoch of {self.fraction} of all; it must be above 0 and at most 1")
-        if self.of not in ("samples", "replicas"):
-            raise ValueError(f"a fraction of {self.of!r}; it is one of samples or of replicas")
-        if self.warm_samples < 0:
-            raise ValueError(f"warm_samples is {self.warm_samples}, and must not be negative")
-        for name in ("order_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What numbers a run that goes on does not give again."""
-
-    session: int = 0
-    """The newest."""
-    rates: tuple[tuple[int, float], ...] = ()
-    """Learning rates by version; the newest is in force."""
 
 
 @dataclass
@@ -191,6 +142,11 @@ class Dispatcher:
         self._given = self._sent = now - rules.retry_seconds
         self._over: dict[int, str] = {}
         """Sessions that are void, and not settled yet, and whose they were."""
+        self._lives: dict[str, int] = {}
+        """Of servers, that they said last."""
+        self._bereft: dict[int, set[str]] = {}
+        """Servers that have lost some of a session, which is void."""
+        self._saved = Saving(self.ledger.settled)
 
     # --- what it is asked for ---
 
@@ -412,7 +368,7 @@ class Dispatcher:
     def _next(self) -> Order:
         sessions = tuple((member.session, member.name) for member in self.members)
         # while a checkpoint is under way its samples must be told whole
-        settled = self._order.settled if self.is_freezing else self.ledger.settled
+        settled = self._order.settled if self.is_freezing else self._saved.settled
         rates = tuple(self._rates.items())
         return Order(self._order.number, sessions, rates, self.checkpoint, settled, self.taken)
 
@@ -434,12 +390,15 @@ class Dispatcher:
         before, self._known = self._known, self._order
         answers = [self._answers[name] for name, _ in self.servers]
         self.frozen = min(each.frozen for each in answers)
+        sends = self._hear_of_lives(answers)
         self._settle(
             [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
         )
         if self._cut is not None and self.frozen == self._known.checkpoint:
             cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
             self.kept, self._cut = self._cut.closed(cuts), None
+        self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
+        self.ledger.forget_below(self._saved.settled)
         self._proceed()
         fresh = set(self._known.sessions) - set(before.sessions)
         admitted = [
@@ -448,7 +407,34 @@ class Dispatcher:
             if session in self.members.of
         ]
         offers = [(member, self._hands[member.session]) for member in self.members]
-        return [*admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
+        return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
+
+    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+        """Servers that have lost their memories: what is lost, and who is to begin anew."""
+        revived = [each for each in answers if each.life > self._lives.get(each.server, 0)]
+        if not revived:
+            return []
+        places: list[Ranges] = []
+        for each in revived:
+            self._lives[each.server] = each.life
+            has = {session: applied for session, applied, _ in each.samples}
+            places.append(self.ledger.revoked(has | dict(each.past)))
+        sends = []
+        for member in list(self.members):
+            self._void(member)
+            sends.append(Send(member.name, Rejoin(member.session)))
+        names = {each.server for each in revived}
+        for session in self._over:
+            self._bereft.setdefault(session, set()).update(names)
+        if self.checkpoint > self.taken:  # some have no state of it any more
+            self.kept, self._cut, self.taken = None, None, self.checkpoint
+            self.checkpoint += 1
+        lost = joined(*places)
+        told = ", ".join(f"{start} to {stop - 1}" for start, stop in lost) or "none"
+        for name in sorted(names):
+            sentence = f"goes on from a disk; of what counted, {size(lost)} samples are lost: {told}"
+            self.events.append(Event("revived", name, sentence))
+        return sends
 
     def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
         """What all servers say, by session, moves the ledger."""
@@ -458,7 +444,9 @@ class Dispatcher:
         for session in [each for each in self._over if each not in living]:
             self.members.forget(self._over.pop(session))
             # every server says for the last time what it has of it
-            self.ledger.ended(session, [each.get(session, NOTHING) for each in servers])
+            lost = self._bereft.pop(session, set())
+            bereft = [place for place, (name, _) in enumerate(self.servers) if name in lost]
+            self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], bereft)
             if self._cut is not None:
                 self._cut.ended(session)
 
@@ -481,7 +469,8 @@ class Dispatcher:
             else:
                 ledger.stop()
                 self._move(State.ENDING)
-        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+        is_settled = not ledger.open and not self._saved.is_pending
+        if self.state is State.ENDING and is_settled and not self.is_freezing:
             self._move(State.OVER)
 
     def _move(self, state: State) -> None:

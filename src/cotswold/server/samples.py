@@ -13,11 +13,14 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       its session ended, and some servers have it      torn
     open       its session ended, and no server has it          lost: free again, in the epoch that is on
     open       it is recalled: no server will have it           lost: free again, in the epoch that is on
+    open       its session ended, and a server that lost its    lost: free again, in the epoch that is on
+               memory has it no more
+    counted    a server that lost its memory has it no more     lost: free again, in the epoch that is on
     free       the epoch ends                                   left out
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
 So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
-is handed out twice.
+is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget_below`).
 
 This is not the ledger of portions (`portions.Ledger`). That one decides which sums count, whole, before any
 weight depends on them; so it can refuse one, and give a portion to two workers. Here a server has applied an
@@ -73,6 +76,8 @@ class Samples:
         """Whether the last epoch has ended: nothing more is handed out."""
         self._open: dict[int, Ranges] = {}
         """By session."""
+        self._counted: dict[int, Ranges] = {}
+        """By session, as far as a server may still lose it."""
 
     @property
     def _line(self) -> tuple[int, int]:
@@ -179,15 +184,39 @@ class Samples:
         self._settle(session, common(known, somewhere), "torn")
         self._settle(session, known, "refused")
 
-    def ended(self, session: int, servers: Sequence[Said]) -> None:
-        """The session is over on all servers, which say this of it for the last time."""
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+        """The session is over on all servers, which say this of it for the last time; ``bereft``: the places
+        of those that have lost some of it."""
         self.said(session, servers)
+        for place in bereft:
+            self.recalled(session, without(self.open_of(session), joined(*servers[place])))
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
         self.recalled(session, self.open_of(session))
 
+    def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
+        """A server has lost its memory, and has only this of each session; places that count no more."""
+        found: list[Ranges] = []
+        for session, counted in list(self._counted.items()):
+            lost = without(counted, has.get(session, ()))
+            self._counted[session] = without(counted, lost)
+            for epoch, part in self._by_epoch(lost).items():
+                self.accounts[epoch].counted -= size(part)
+                self.accounts[epoch].lost += size(part)
+            self._free_again(lost)
+            found.append(lost)
+        return joined(*found)
+
+    def forget_below(self, place: int) -> None:
+        """What counts at lower places no server can lose."""
+        below = ((0, place),)
+        left = {session: without(ranges, below) for session, ranges in self._counted.items()}
+        self._counted = {session: ranges for session, ranges in left.items() if ranges}
+
     def recalled(self, session: int, ranges: Ranges) -> None:
         """The session has these no more, and no server has or will have them."""
-        lost = self._settle(session, ranges, "lost")
+        self._free_again(self._settle(session, ranges, "lost"))
+
+    def _free_again(self, lost: Ranges) -> None:
         again = () if self.is_stopped else (self._line,)
         self._free = joined(self._free, common(lost, again))
         for epoch, ranges in self._by_epoch(without(lost, again)).items():
@@ -211,6 +240,8 @@ class Samples:
         for epoch, part in self._by_epoch(ranges).items():
             account = self.accounts[epoch]
             setattr(account, how, getattr(account, how) + size(part))
+        if how == "counted" and ranges:
+            self._counted[session] = joined(self._counted.get(session, ()), ranges)
         left = without(self.open_of(session), ranges)
         self._open.pop(session, None)
         if left:

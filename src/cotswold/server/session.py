@@ -128,6 +128,10 @@ class Sessions:
         """With the newest order."""
         self._gone: dict[int, Session] = {}
         """That ended since a checkpoint began which is not frozen."""
+        self._past: dict[int, Session] = {}
+        """That ended with an order before, and have samples that are not settled."""
+        self.keeps_past = False
+        """Whether these are told of: what was said of them may be lost, as a disk has it not."""
 
     @property
     def changed(self) -> bool:
@@ -143,7 +147,17 @@ class Sessions:
 
     @property
     def _all(self) -> dict[int, Session]:
-        return {**self._gone, **self.ended, **self.living}
+        return {**self._past, **self._gone, **self.ended, **self.living}
+
+    @property
+    def newest(self) -> int:
+        """The greatest number of all."""
+        return max(self._all, default=0)
+
+    @property
+    def past(self) -> tuple[int, ...]:
+        """The numbers of those that ended with an order before, and have samples that are not settled."""
+        return tuple(self._past)
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -161,6 +175,7 @@ class Sessions:
         self.living = {number: known[number] for number in change.living}
         self.ended = {number: known[number] for number in change.ended}
         self._gone = {number: known[number] for number in change.gone}
+        self._past = {number: known[number] for number in change.past}
 
     def __iter__(self) -> Iterator[tuple[int, Session]]:
         """The living, by number."""
@@ -185,6 +200,8 @@ class Sessions:
 
     def live(self, names: Mapping[int, str], checkpoint: int, *, is_under_way: bool) -> None:
         """These live; whoever is new owes no marker of ``checkpoint``, for it has sent nothing."""
+        if self.keeps_past:
+            self._past |= {number: each for number, each in self.ended.items() if each.samples}
         for number, name in names.items():
             self.living.setdefault(number, Session(name, checkpoint=checkpoint))
         self.ended = {number: self.living.pop(number) for number in list(self.living) if number not in names}
@@ -194,10 +211,11 @@ class Sessions:
     def settle(self, settled: int) -> None:
         """It is known what became of all samples before this place."""
         below = ((0, settled),)
-        for session in (*self.living.values(), *self.ended.values()):
+        for session in (*self.living.values(), *self.ended.values(), *self._past.values()):
             left = without(session.samples, below), without(session.missed, below)
             if left != (session.samples, session.missed):
                 (session.samples, session.missed), session.is_changed = left, True
+        self._past = {number: each for number, each in self._past.items() if each.samples}
 
     def owing(self, checkpoint: int) -> tuple[str, ...]:
         """The names of those whose marker is not in."""
@@ -206,6 +224,10 @@ class Sessions:
     def said(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """What orders are answered with: (session, applied, missed)."""
         return _said({**self.ended, **self.living})
+
+    def said_of_past(self) -> tuple[tuple[int, Ranges], ...]:
+        """(session, applied), of those that ended with an order before."""
+        return tuple((number, each.samples) for number, each in sorted(self._past.items()))
 
     def cut(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """The same at a checkpoint, of all that have lived since it began; it is frozen now."""

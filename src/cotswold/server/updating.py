@@ -67,6 +67,7 @@ from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram
+from cotswold.server.versions import behind
 from cotswold.server.waiting import Queue, Waiting
 
 _Pushed = tuple[float, Values | Factors[Values]]
@@ -148,6 +149,8 @@ class Updates(Generic[Values]):
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
         match message:
+            case Update() | PullNewer() if 0 < message.session <= self.books.void:
+                return []  # the coordinator lets it join anew
             case Update():
                 return self._update(sender, message)
             case PullNewer():
@@ -305,7 +308,7 @@ class Updates(Generic[Values]):
             if key != waiting.session:
                 bases = session.computes_from
                 shards = [number for number in waiting.update.shards if number in bases]
-                if any(versions[number] + 1 - bases[number] > policy.bound for number in shards):
+                if any(behind(versions[number] + 1, bases[number]) > policy.bound for number in shards):
                     yield key
 
     def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
@@ -351,7 +354,7 @@ class Updates(Generic[Values]):
     def _staleness(self, update: Update) -> list[int]:
         """Of each of its shards."""
         pairs = zip(update.shards, update.versions, strict=True)
-        return [max(0, self.versions[number] - version) for number, version in pairs]
+        return [behind(self.versions[number], version) for number, version in pairs]
 
     def _answered(self, waiting: Waiting[Values]) -> list[Send]:
         update = waiting.update
@@ -426,12 +429,17 @@ class Updates(Generic[Values]):
         sends: list[Send] = []
         if order.number < self.books.order.number:
             return []
+        self.books.void_all(number for number, _ in order.sessions)
+        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # one of a life before, perhaps
         if order.number > self.books.order.number:
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
         samples = self._sessions.said()
-        answer = Ordered(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut)
+        answer = Ordered(
+            *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
+            past=self._sessions.said_of_past(),
+        )
         return [*sends, Send(COORDINATOR, answer)]
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:

@@ -19,7 +19,8 @@ from cotswold.server.control.map import read_group
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Copying, Role
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.dispatching import Dispatcher, State
 from cotswold.server.messages import (
     COORDINATOR,
     Create,

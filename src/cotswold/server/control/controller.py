@@ -13,6 +13,7 @@ buckets hold, sockets, clocks, where the state is kept.
     a primary that lives says that a copy is silent           a group without it: a copy that only controllers
                                                               do not hear is one
     a member was fenced, and nothing came of it               an election
+    every member of a group is gone                           their disks are asked (`reviving`)
     a learner has caught up                                   a group that has it as a secondary
     a bucket has too few copies, and there is a server        a group that has it as a learner
     a group is written down                                   `Assign` to whom it names, and whom it named
@@ -31,6 +32,7 @@ from cotswold.server.control.complaints import Complaints
 from cotswold.server.control.electing import Election
 from cotswold.server.control.leading import Leading, Read, Wish
 from cotswold.server.control.map import Map
+from cotswold.server.control.reviving import Revival
 from cotswold.server.control.servers import Servers
 from cotswold.server.messages import (
     Assign,
@@ -43,6 +45,7 @@ from cotswold.server.messages import (
     Fenced,
     Find,
     Found,
+    FoundSaved,
     Group,
     Here,
     Leased,
@@ -52,7 +55,9 @@ from cotswold.server.messages import (
     TakeOver,
 )
 
-FromServers = Here | Assigned | Fenced | Caught | Silent | TakeOver | Ended | Find | Create | Describe
+FromServers = (
+    Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | Find | Create | Describe
+)
 _EVERYTHING = ""
 """With which all keys begin."""
 
@@ -78,6 +83,10 @@ class Control:
     """For which complaints are gathered, before it is judged who is to blame."""
     avoid_seconds: float = 10.0
     """For which a server gets no copy of a bucket again, after it was silent to its primary."""
+    disk_seconds: float = 3.0
+    """After which a bucket whose members have all ended does without the disks that are not there."""
+    revive_seconds: float = 30.0
+    """After which members that are silent, all of them, are taken for lost with what they had in memory."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.copies <= MOST_COPIES:
@@ -254,6 +263,11 @@ class Controller:
                 election = self._elections.get(message.bucket)
                 if election is not None:
                     election.answered(message)
+                    return self._elect(election, now)
+            case FoundSaved() if message.server == sender:
+                election = self._elections.get(message.bucket)
+                if election is not None and election.revival is not None:
+                    election.revival.heard(message)
                     return self._elect(election, now)
             case Caught() | Silent() | TakeOver() if message.server == sender:
                 return self._proposed(sender, message, now)
@@ -435,9 +449,24 @@ class Controller:
             group = election.group
         living = [each for each in group.members if self.servers.lives(each)]
         may_act = self.servers.may_act(group.primary, now)
+        if not living and not may_act:
+            return self._revive(election, now)
+        election.revival = None
         decided = election.decided(living, may_act, now, self.control.election_seconds)
         if decided is None:
             return election.ask(living, self.leading.epoch, now, self.control.retry_seconds)
+        self._map.put(decided)
+        return []
+
+    def _revive(self, election: Election, now: float) -> list[Send]:
+        """Every member is gone: ask their disks, and decide."""
+        revival = election.revival = election.revival or Revival(election.group, now)
+        living = {each.name for each in self.servers.living}
+        ended = {each for each in election.group.members if self.servers.of[each].has_ended}
+        patience = self.control.disk_seconds, self.control.revive_seconds
+        decided = revival.decided(living, ended, now, patience)
+        if decided is None:
+            return revival.ask(living, self.leading.epoch, now, self.control.retry_seconds)
         self._map.put(decided)
         return []
 
@@ -459,7 +488,12 @@ class Controller:
         return sorted(sends, key=lambda each: _is_for_primary(each))
 
     def _changed(self, old: Group | None, new: Group) -> None:
-        if old is not None and old.primary != new.primary:
+        if old is not None and old.life != new.life:
+            sentence = (
+                f"{new.bucket}: every copy was lost; {new.primary} goes on from its disk, term {new.term}"
+            )
+            self._note("revived", new.primary, sentence)
+        elif old is not None and old.primary != new.primary:
             self._note(
                 "elected",
                 new.primary,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cotswold.server.control.reviving import Revival
 from cotswold.server.messages import Fence, Fenced, Group, Send
 
 
@@ -30,6 +31,8 @@ class Election:
     removed: str = ""
     """A primary that lives and is to be one no more, unless nobody else is there."""
     answers: dict[str, Fenced] = field(default_factory=dict)
+    revival: Revival | None = None
+    """Once every member is gone."""
     _asked: float = float("-inf")
 
     @property
@@ -62,4 +65,4 @@ class Election:
             return None
         ranked = sorted(able, key=lambda name: (name != self.removed, able[name], name), reverse=True)
         others = tuple(name for name in ranked[1:] if name != self.group.primary)
-        return Group(self.group.bucket, self.term, ranked[0], others)
+        return Group(self.group.bucket, self.term, ranked[0], others, life=self.group.life)

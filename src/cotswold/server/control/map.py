@@ -130,10 +130,12 @@ class Map:
 
 def _text(group: Group) -> str:
     """A group as it is written down."""
-    return json.dumps([group.bucket, group.term, group.primary, group.secondaries, group.learners])
+    return json.dumps(
+        [*(group.bucket, group.term, group.primary, group.secondaries), group.learners, group.life]
+    )
 
 
 def read_group(text: str) -> Group:
     """A group as it was written down."""
-    bucket, term, primary, secondaries, learners = json.loads(text)
-    return Group(bucket, term, primary, tuple(secondaries), tuple(learners))
+    bucket, term, primary, secondaries, learners, life = json.loads(text)
+    return Group(bucket, term, primary, tuple(secondaries), tuple(learners), life)

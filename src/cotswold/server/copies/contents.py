@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic
 
+from cotswold.server.copies.saved import Saved
 from cotswold.server.freezing import Frozen
 from cotswold.server.messages import (
     COORDINATOR,
@@ -58,6 +59,7 @@ class Contents(Generic[Values]):
         """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
         self._is_lent = False
         """Whether a frozen state has the very numbers that updates would change."""
+        updates.books.sessions.keeps_past = True
 
     @property
     def updates(self) -> Updates[Values]:
@@ -140,6 +142,8 @@ class Contents(Generic[Values]):
                 tuple(of.living),
                 tuple(of.ended),
                 of.gone,
+                of.past,
+                books.void,
                 books.order if self._order > after else None,
                 frozen,
                 books.checkpoint,
@@ -147,6 +151,42 @@ class Contents(Generic[Values]):
             names,
             tuple(buffers),
         )
+
+    # --- on a disk ---
+
+    def save(self, after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+        """Everything but numbers, and the numbers of shards that are different since an index, copied; of a
+        frozen state nothing, which the coordinator wants anew where it is lost."""
+        change, vectors, arithmetic = self.since(-1).change, self._server.vectors, self._arithmetic
+        place = {number: place for place, number in enumerate(self._server.numbers)}
+        numbers = {
+            (name, number): arithmetic.write(arithmetic.combine([(1.0, rows[place[number]])], None))
+            for name, rows in vectors.items()
+            for number, index in self._shards.items()
+            if index > after
+        }
+        return replace(change, frozen=None), numbers
+
+    def fits(self, saved: Saved) -> bool:
+        """Whether it has the shards of this bucket."""
+        return set(saved.change.shards) == set(self._server.numbers)
+
+    def revive(self, saved: Saved, life: int) -> None:
+        """Begin another life with what a disk has."""
+        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
+        zeros, numbers = self._arithmetic.zeros, saved.numbers
+        places = [(name, number) for name in saved.vectors for number in saved.change.shards]
+        buffers = [  # what is not there has never been anything else than zeros
+            numbers[each] if each in numbers else self._arithmetic.write(zeros(sizes[each[1]]))
+            for each in places
+        ]
+        self.install(
+            Prepare(
+                *(saved.bucket, saved.term, -1, saved.index, saved.index),
+                *(saved.change, saved.vectors, tuple(buffers)),
+            )
+        )
+        self._updates.books.revived(life - saved.life)
 
     # --- in a secondary ---
 
@@ -180,7 +220,7 @@ class Contents(Generic[Values]):
             frozen = change.frozen
             books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
             self._is_lent = frozen.is_now
-        books.checkpoint = change.checkpoint
+        books.checkpoint, books.void = change.checkpoint, change.void
         books.take_changed()
         self.index = prepare.index
         self._stamp_all(change)

@@ -7,6 +7,8 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     OUTSIDE      a group names it                            LEARNER, or, in term 1, SECONDARY or PRIMARY
     LEARNER      a group has it among the secondaries        SECONDARY
     SECONDARY    a group has it as primary                   PRIMARY: what it has prepared becomes so
+    OUTSIDE      a group has it as primary, of a life that   PRIMARY: what its disk has is so (`revive`)
+                 begins
     PRIMARY      a group has another primary                 LEARNER: it has what nobody may ever have had
     any          a group does not name it                    OUTSIDE
     any          a group of a term that is not newer         the same
@@ -29,6 +31,10 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     a greater index is committed                 what was kept apart to there becomes so
 
 What a client was told is therefore with every member of the term, and any of them may be elected.
+
+Behind all this each copy is saved (`save`): memory is the truth, and the disk has what was so a while ago. If
+every member is gone, what one of their disks has begins another *life* of the bucket, without its last
+window; the coordinator learns of that by `Ordered`, as of what every member has on its disk.
 Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 """
 
@@ -36,12 +42,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic
 
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.lease import Lease
+from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
     Caught,
@@ -49,6 +56,7 @@ from cotswold.server.messages import (
     Fence,
     Fenced,
     Group,
+    Ordered,
     Prepare,
     Prepared,
     Pull,
@@ -88,6 +96,8 @@ class Copying:
     retry_seconds: float = 0.5
     silent_seconds: float = 0.5
     """After which a member, or the primary, is told to the controllers as silent."""
+    saves: bool = False
+    """Whether there is a disk."""
 
 
 @dataclass
@@ -105,6 +115,8 @@ class _Peer:
     """When it was sent something that it has not answered."""
     is_needed: bool = True
     """Whether nothing is committed that it has not prepared."""
+    saved: int = NOTHING
+    """To which index it is on its disk."""
 
 
 class Copy(Generic[Values]):
@@ -134,6 +146,20 @@ class Copy(Generic[Values]):
         self._peers: dict[str, _Peer] = {}
         self._held: deque[tuple[int, Send]] = deque()
         """What is said once an index is committed."""
+        self.disk: Saved | None = None
+        """What this server's disk has of it, once that was read, until a group says what becomes of it."""
+        self.is_recalled = False
+        """Whether that was read."""
+        self.is_stale_on_disk = False
+        """Whether the disk is to forget the bucket."""
+        self._saved = self._saving = NOTHING
+        """To which index it is on the disk, and is on the way there."""
+        self.history = 0
+        """Another number whenever it has forgotten what was here."""
+        self._answered: deque[tuple[int, int]] = deque()
+        """(index, order), of answers to orders that a disk may not have."""
+        self._ordered = 0
+        """The newest order whose answer all disks have."""
 
     @property
     def index(self) -> int:
@@ -170,9 +196,13 @@ class Copy(Generic[Values]):
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
+        disk, self.disk = self.disk, None
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
         elif self.server == group.primary:
+            if disk is not None and group.life == group.term:
+                self._revive(disk)
+                before = Role.PRIMARY
             self._lead(before, now)
         else:
             follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
@@ -199,6 +229,17 @@ class Copy(Generic[Values]):
         self._pending.clear()
         self._held.clear()
         self._peers.clear()
+        self._answered.clear()
+        self._saved = self._saving = NOTHING
+        self.is_stale_on_disk, self.history = self.copying.saves, self.history + 1
+
+    def _revive(self, disk: Saved) -> None:
+        """What the disk has is so, in another life."""
+        self.contents = self._make()
+        self.contents.revive(disk, self.group.life)
+        self.contents.stamp()
+        self.role, self.committed = Role.PRIMARY, NOTHING
+        self._saving = disk.index
 
     def _lead(self, before: Role, now: float) -> None:
         if before is not Role.PRIMARY:
@@ -213,6 +254,7 @@ class Copy(Generic[Values]):
             self.contents.promote()
             self.role, self._prepared = Role.PRIMARY, NOTHING
             self._peers.clear()
+            self._answered.clear()
         peers = {}
         for name in self.group.everybody[1:]:
             peers[name] = peer = self._peers.get(name) or _Peer(now)
@@ -249,12 +291,26 @@ class Copy(Generic[Values]):
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
         """What is said waits for what it was said from."""
         is_different = self.contents.stamp()
-        self._held.extend((self.contents.index, each) for each in sends)
+        self._held.extend((self.contents.index, self._answering(each)) for each in sends)
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]
         for place in range(-min(len(sends), len(self._held)), 0):  # of these, whatever is not said now
             index, send = self._held[place]
             self._held[place] = index, self.contents.kept(send)
         return told
+
+    def _answering(self, send: Send) -> Send:
+        """The same; an answer to an order says besides which life this is, and what all disks have."""
+        if not isinstance(send.message, Ordered):
+            return send
+        saved = None
+        if self.copying.saves:
+            has = [each.saved for each in self._peers.values() if each.is_needed]
+            least = min([self._saved, *has])
+            while self._answered and self._answered[0][0] <= least:
+                self._ordered = self._answered.popleft()[1]
+            saved = self._ordered
+            self._answered.append((self.contents.index, send.message.number))
+        return Send(send.to, replace(send.message, life=self.group.life, saved=saved))
 
     def _tell(self, now: float) -> list[Send]:
         """Everybody is sent what is different since it was sent something last."""
@@ -294,7 +350,7 @@ class Copy(Generic[Values]):
         peer = self._peers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
-        peer.heard = now
+        peer.heard, peer.saved = now, prepared.saved
         sends: list[Send] = []
         if peer.has is None or prepared.is_lacking:
             # what it has above is of whoever led before, and it is told all that differs from what all have
@@ -358,6 +414,32 @@ class Copy(Generic[Values]):
                 found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
         return found
 
+    # --- the disk ---
+
+    def save(self) -> Saved | None:
+        """What is different since it was called last; to be put on the disk, then `saved` or `unsaved`."""
+        index, after = self.contents.index, self._saving
+        if self.role is Role.OUTSIDE or index <= max(after, 0):
+            return None
+        change, numbers = self.contents.save(after)
+        self._saving = index
+        vectors = tuple(self.contents.vectors)
+        return Saved(self.bucket, self.group.life, self.group.term, index, change, vectors, numbers)
+
+    def unsaved(self) -> None:
+        """What was to be saved is not on its way any more: all that the disk has not is different again."""
+        self._saving = self._saved
+
+    def recalled(self, disk: Saved | None) -> None:
+        """What the disk has was read, unless a group has said meanwhile what becomes of it."""
+        if self.group.term == 0:
+            fits = disk is not None and self.contents.fits(disk)
+            self.disk, self.is_recalled = disk if fits else None, True
+
+    def saved(self, index: int) -> None:
+        """It is on the disk to this index."""
+        self._saved = max(self._saved, index)
+
     # --- a secondary or a learner ---
 
     def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
@@ -373,8 +455,10 @@ class Copy(Generic[Values]):
             self._pending.append(prepare)
             self._prepared = prepare.index
         self._install_to(min(prepare.committed, self._prepared))
-        answer = Prepared(self.bucket, self.group.term, self.server, self._prepared, is_lacking)
-        return [Send(sender, answer)]
+        prepared = Prepared(
+            self.bucket, self.group.term, self.server, self._prepared, is_lacking, self._saved
+        )
+        return [Send(sender, prepared)]
 
     def _install_to(self, index: int) -> None:
         """What was kept apart is so, to this index."""

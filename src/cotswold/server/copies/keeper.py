@@ -10,6 +10,8 @@ the others, sockets, clocks.
     Leased, for a beat that it sent                 it may act as primary, from that beat on
     OfBucket, of which it is the primary            done; else `Elsewhere`
     OfBucket, its lease is over                     nothing: the client asks again, or elsewhere
+    OfBucket, said before the bucket was revived    `Elsewhere`: the client says what is unanswered again
+    FindSaved                                       what its disk has is read, and told: `FoundSaved`
 
 The network tells who says something; what is claimed in a message counts for nothing.
 """
@@ -20,8 +22,9 @@ from collections.abc import Callable
 from typing import Generic, cast
 
 from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copy, Copying, Role
+from cotswold.server.copies.copy import NOTHING, Copy, Copying, Role
 from cotswold.server.copies.lease import Lease
+from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
     Assign,
@@ -29,6 +32,8 @@ from cotswold.server.messages import (
     Elsewhere,
     Enclosed,
     Fence,
+    FindSaved,
+    FoundSaved,
     Here,
     Leased,
     OfBucket,
@@ -41,7 +46,7 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Values
 
-ToKeeper = Assign | Fence | Leased | Prepare | Prepared | OfBucket
+ToKeeper = Assign | Fence | FindSaved | Leased | Prepare | Prepared | OfBucket
 
 
 class Keeper(Generic[Values]):
@@ -65,6 +70,11 @@ class Keeper(Generic[Values]):
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
         self._said = now - copying.beat_seconds
+        self._recalls: dict[str, None] = {}
+        """Buckets that are to be read from the disk."""
+        self._saves: dict[int, tuple[Copy[Values], int, int]] = {}
+        """Copies with their histories and indexes, which are on their way to the disk, by number."""
+        self._save = 0
 
     @property
     def leads(self) -> tuple[tuple[str, int], ...]:
@@ -103,6 +113,8 @@ class Keeper(Generic[Values]):
                 if not self._is_current(message.epoch):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
+            case FindSaved():
+                return self._find_saved(sender, message) if self._is_current(message.epoch) else []
             case Assign():
                 if not self._is_current(message.epoch):
                     return []
@@ -139,6 +151,57 @@ class Keeper(Generic[Values]):
                 del self._busy[name]
         return sends
 
+    # --- the disk ---
+
+    def take_saves(self) -> list[tuple[int, Saved]]:
+        """What is to be put on the disk now, by numbers that `saved` and `unsaved` name."""
+        found = []
+        for copy in self.copies.values():
+            each = copy.save() if self.copying.saves else None
+            if each is not None:
+                self._save += 1
+                self._saves[self._save] = copy, copy.history, each.index
+                found.append((self._save, each))
+        return found
+
+    def saved(self, number: int) -> None:
+        """It is on the disk, and so is all that was given for the bucket before."""
+        copy, history, index = self._saves.pop(number)
+        if copy.history == history:
+            copy.saved(index)
+        for older in [key for key, (of, _, _) in self._saves.items() if of is copy and key < number]:
+            del self._saves[older]
+
+    def unsaved(self, number: int) -> None:
+        """The disk does not take it; it is given again, with whatever is different then."""
+        copy, history, _ = self._saves.pop(number)
+        if copy.history == history:
+            copy.unsaved()
+
+    def take_stale(self) -> list[str]:
+        """Buckets that the disk is to forget, before anything is saved of them."""
+        found = [name for name, copy in self.copies.items() if copy.is_stale_on_disk]
+        for name in found:
+            self.copies[name].is_stale_on_disk = False
+        return found
+
+    def take_recalls(self) -> list[str]:
+        """Buckets that are to be read from the disk; then `recalled`."""
+        found, self._recalls = list(self._recalls), {}
+        return found
+
+    def recalled(self, bucket: str, saved: Saved | None) -> None:
+        """The disk has this of it, and all is sound; None where it has nothing."""
+        self._copy(bucket).recalled(saved)
+
+    def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
+        copy = self._copy(message.bucket)
+        if self.copying.saves and not copy.group.term and not copy.is_recalled:
+            self._recalls[message.bucket] = None  # the controller asks again
+            return []
+        life, term, index = (0, 0, NOTHING) if copy.disk is None else copy.disk.rank
+        return [Send(sender, FoundSaved(message.bucket, self.name, life, term, index))]
+
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)
         return epoch == self._epoch
@@ -156,6 +219,8 @@ class Keeper(Generic[Values]):
             return [Send(sender, Elsewhere(message.bucket, 0, ""))]
         if copy.role is not Role.PRIMARY:
             return [Send(sender, copy.elsewhere())]
+        if message.term < copy.group.life:
+            return [Send(sender, Elsewhere(message.bucket, copy.group.term, self.name))]
         self._busy[message.bucket] = None
         return self._said_by(copy, copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now))
 

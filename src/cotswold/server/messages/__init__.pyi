@@ -26,7 +26,9 @@ from .of_copies import Ended as Ended
 from .of_copies import Fence as Fence
 from .of_copies import Fenced as Fenced
 from .of_copies import Find as Find
+from .of_copies import FindSaved as FindSaved
 from .of_copies import Found as Found
+from .of_copies import FoundSaved as FoundSaved
 from .of_copies import FrozenState as FrozenState
 from .of_copies import Group as Group
 from .of_copies import Here as Here

@@ -21,7 +21,9 @@ from cotswold.server.messages.of_copies import (
     Fence,
     Fenced,
     Find,
+    FindSaved,
     Found,
+    FoundSaved,
     FrozenState,
     Group,
     Here,
@@ -149,6 +151,8 @@ OfCopies = (
     | Ended
     | Fence
     | Fenced
+    | FindSaved
+    | FoundSaved
     | Find
     | Found
     | Here
@@ -196,6 +200,8 @@ MESSAGES: tuple[type[Message], ...] = (
         Ended,
         Fence,
         Fenced,
+        FindSaved,
+        FoundSaved,
         Find,
         Found,
         Here,

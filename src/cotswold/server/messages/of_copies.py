@@ -56,6 +56,8 @@ class Group:
     """What is acknowledged, each of these has prepared."""
     learners: tuple[str, ...] = ()
     """These are to become secondaries, once they have what the primary has."""
+    life: int = 0
+    """The term in which it was revived from a disk last, whose window was lost; 0 for never."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -112,6 +114,10 @@ class Change:
     """The numbers of those that ended with the newest order."""
     gone: tuple[int, ...]
     """The numbers of those that ended since a checkpoint began which is not frozen."""
+    past: tuple[int, ...]
+    """The numbers of those that ended before, and have samples that are not settled."""
+    void: int
+    """Sessions to this number were of a life that is over, and push no more."""
     order: Order | None
     """The newest, if it is different."""
     frozen: FrozenState | None
@@ -152,6 +158,8 @@ class Prepared:
     """-1 where it has nothing that counts."""
     is_lacking: bool
     """Whether something came that begins above this index, and so was not kept."""
+    saved: int = -1
+    """To which index it is on the member's disk too; -1 where nothing is."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,29 @@ class Fenced:
     """The newest term of which the server knew that it was a member."""
     index: int
     """The greatest that is prepared; -1 where it has nothing that counts."""
+
+
+@dataclass(frozen=True)
+class FindSaved:
+    """Every member of a bucket is gone: what a server has of it on its disk is wanted; answered by
+    `FoundSaved`, once that is read and is sound."""
+
+    epoch: int
+    """Of the controller."""
+    bucket: str
+
+
+@dataclass(frozen=True)
+class FoundSaved:
+    """What a server has of a bucket on its disk: the greatest (life, term, index) has lost the least."""
+
+    bucket: str
+    server: str
+    life: int
+    term: int
+    """In which it was saved."""
+    index: int
+    """-1 where there is nothing that is sound."""
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,12 @@ class Ordered:
     """Bytes of updates that wait."""
     cut: tuple[tuple[int, Ranges, Ranges], ...] = ()
     """(session, applied, refused for ever), as that state has it; nothing once it was taken."""
+    past: tuple[tuple[int, Ranges], ...] = ()
+    """(session, what is applied here), of those that ended with an order before, and is not settled."""
+    life: int = 0
+    """Greater than before where what is here was lost, but for what a disk had."""
+    saved: int | None = None
+    """The newest order of which a disk has all that was said in answer; None where no disk is waited for."""
 
 
 @dataclass(frozen=True)

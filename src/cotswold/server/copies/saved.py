@@ -1,0 +1,47 @@
+"""What a disk has of a bucket, and whose disk it is.
+
+Knows: the fields, names of servers. Does not know: files, when anything is saved (`copy`), who revives what.
+
+A server is called DISK, or DISK.NUMBER where it is the NUMBERth process after the first that has this disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cotswold.server.messages import Change
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A bucket as it is at ``index``; of its numbers, those of shards that are different since the last."""
+
+    bucket: str
+    life: int
+    term: int
+    """In which it was saved."""
+    index: int
+    change: Change
+    """Everything but numbers, and but a frozen state."""
+    vectors: tuple[str, ...]
+    numbers: Mapping[tuple[str, int], object]
+    """Buffers, by vector and shard."""
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The greatest has lost the least."""
+        return self.life, self.term, self.index
+
+
+def disk_of(server: str) -> str:
+    """The name of a server's disk."""
+    name, dot, number = server.rpartition(".")
+    return name if dot and number.isdecimal() else server
+
+
+def next_of(server: str) -> str:
+    """Who has the disk after a server."""
+    disk = disk_of(server)
+    number = server.removeprefix(disk).removeprefix(".")
+    return f"{disk}.{int(number or 0) + 1}"

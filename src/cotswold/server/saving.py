@@ -1,0 +1,31 @@
+"""What is settled for ever: of which every server has said so, and its disk has that.
+
+Knows: numbers of orders, what was settled with the answers to each. Does not know: samples, disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Saving:
+    """That of one coordinator."""
+
+    def __init__(self, settled: int) -> None:
+        self.settled = settled
+        """Everything at lower places is known for ever."""
+        self._with: dict[int, int] = {}
+        """What was settled in memories with the answers to each order that not all disks have."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether servers have said something that not all of their disks have."""
+        return bool(self._with)
+
+    def answered(self, order: int, settled: int, saved: Sequence[int | None]) -> None:
+        """All servers have answered an order; ``saved``: the newest order that the disks of each have, None
+        where there are no disks."""
+        self._with[order] = settled
+        oldest = min((order if each is None else each for each in saved), default=order)
+        for number in [each for each in self._with if each <= oldest]:
+            self.settled = max(self.settled, self._with.pop(number))
