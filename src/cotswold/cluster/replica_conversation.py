@@ -85,6 +85,8 @@ class ReplicaConversation(Listening):
         self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
+        if self.machine.trouble:
+            raise TroubleError(f"{self.machine.trouble}; resume the run")
         seconds = self.machine.rules.silent_seconds
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)

@@ -49,6 +49,8 @@ class Books(Generic[Values]):
         """The newest that is frozen."""
         self.void = 0
         """Sessions to this number were of a life that is over, and push no more."""
+        self.restored = 0
+        """The newest order that the disk knew with which this life began."""
         self._changed = Changed()
 
     @property
@@ -74,7 +76,7 @@ class Books(Generic[Values]):
     def revived(self, lives: int) -> None:
         """All this is what a disk has, and begins another life, so many later."""
         self.versions = {number: later(version, lives) for number, version in self.versions.items()}
-        self.void, self._changed.order = _WHOEVER, True
+        self.void, self.restored, self._changed.order = _WHOEVER, self.order.number, True
 
     def void_all(self, named: Iterable[int]) -> None:
         """The coordinator knew these sessions before it heard of another life: none of them pushes on."""

@@ -147,6 +147,8 @@ class Dispatcher:
         self._bereft: dict[int, set[str]] = {}
         """Servers that have lost some of a session, which is void."""
         self._saved = Saving(self.ledger.settled)
+        self.trouble = ""
+        """Why nobody can say any more which samples count; only a checkpoint helps."""
 
     # --- what it is asked for ---
 
@@ -416,9 +418,15 @@ class Dispatcher:
             return []
         places: list[Ranges] = []
         for each in revived:
+            if each.restored < self._saved.order:
+                self.trouble = (
+                    f"{each.server} has lost more than what was not on disks: it knows order {each.restored}, and "
+                    f"had order {self._saved.order} on all of them"
+                )
             self._lives[each.server] = each.life
             has = {session: applied for session, applied, _ in each.samples}
             places.append(self.ledger.revoked(has | dict(each.past)))
+        self._saved.lost(self.ledger.settled)
         sends = []
         for member in list(self.members):
             self._void(member)
@@ -469,7 +477,8 @@ class Dispatcher:
             else:
                 ledger.stop()
                 self._move(State.ENDING)
-        is_settled = not ledger.open and not self._saved.is_pending
+        is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
+        is_settled = not ledger.open and is_saved
         if self.state is State.ENDING and is_settled and not self.is_freezing:
             self._move(State.OVER)
 

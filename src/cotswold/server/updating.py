@@ -439,6 +439,7 @@ class Updates(Generic[Values]):
         answer = Ordered(
             *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
             past=self._sessions.said_of_past(),
+            restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
 

@@ -7,6 +7,7 @@ what is checked, real time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -14,12 +15,16 @@ from cotswold.server.control.controller import Controller, FromServers
 from cotswold.server.control.leading import Read, Wish
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.routing import Router, ToRouter
+from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import CONTROLLERS, Ended, Message, Send
+from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Network, Player
 from cotswold.simulate.process import PlayedProcess
 
 TICK_SECONDS = 0.05
+SAVING_SECONDS = 0.3
+"""How often a server puts on its disk what is different."""
 Watch = Callable[[str, Sequence[Send]], None]
 """Called with whatever a server says, when it says it."""
 
@@ -40,8 +45,17 @@ class SharedState:
     """Keys and values that controllers share: each request takes its time, is carried out at one moment, and
     its answer may be lost."""
 
-    def __init__(self, loop: Loop, random: Random, *, lost: float = 0.0) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        random: Random,
+        *,
+        lost: float = 0.0,
+        watch: Callable[[str, str | None, str | None], None] = lambda key, old, new: None,
+    ) -> None:
+        """``watch`` is called with each key that is put, and what stood there, and stands there now."""
         self.items: dict[str, str] = {}
+        self._watch = watch
         self.is_cut: set[str] = set()
         """Controllers whose requests do not come through."""
         self._loop, self._random, self._lost = loop, random, lost
@@ -70,6 +84,7 @@ class SharedState:
         if any(self.items.get(key) != value for key, value in wish.compare):
             return False
         for key, value in wish.put:
+            self._watch(key, self.items.get(key), value)
             if value is None:
                 self.items.pop(key, None)
             else:
@@ -131,9 +146,13 @@ class KeeperPlayer(PlayedProcess):
         controllers: Sequence[str],
         clock: Clock,
         watch: Watch,
+        disk: SimulatedDisk | None = None,
     ) -> None:
         super().__init__(network, keeper.name)
-        self.keeper, self.clock, self._watch = keeper, clock, watch
+        self.keeper, self.clock, self._watch, self._disk = keeper, clock, watch, disk
+        self._saved = 0.0
+        if disk is not None:
+            disk.begin()
         self._controllers = tuple(controllers)
         network.players[self.name] = self
         self._tick()
@@ -157,12 +176,28 @@ class KeeperPlayer(PlayedProcess):
     def _look(self) -> None:
         """Nothing more is done by itself."""
 
+    def _save(self, disk: SimulatedDisk) -> None:
+        for bucket in self.keeper.take_recalls():
+            disk.read(bucket, partial(self._recalled, bucket))
+        if self.clock.now - self._saved >= SAVING_SECONDS:
+            self._saved = self.clock.now
+            for number, saved in self.keeper.take_saves():
+                disk.write(saved, partial(self._written, number))
+
+    def _recalled(self, bucket: str, saved: Saved | None) -> None:
+        self._do(lambda: self.keeper.recalled(bucket, saved))
+
+    def _written(self, number: int, is_there: bool) -> None:
+        self._do(lambda: self.keeper.saved(number) if is_there else self.keeper.unsaved(number))
+
     def _tick(self) -> None:
         if not self.is_alive:
             return
         if self._paused is None:
             self._do(lambda: self._say(self.keeper.tick(self.clock.now)))
             self._do(lambda: self._say(self.keeper.drain(self.clock.now)))
+            if self._disk is not None:
+                self._save(self._disk)
         self._network.loop.after(TICK_SECONDS, self._tick)
 
 

@@ -6,7 +6,8 @@ how anybody decides; what is said is judged by `judge`, what is added up by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import cast
@@ -27,6 +28,7 @@ from cotswold.server.messages import (
     Group,
     Join,
     Message,
+    Ordered,
     Ranges,
     Send,
     Shard,
@@ -48,6 +50,7 @@ from cotswold.simulate.copies import (
     SharedState,
     ended,
 )
+from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
@@ -84,6 +87,14 @@ class World:
     checkpoints: float = 0.0
     state_lost: float = 0.0
     """The share of requests to the state of which nobody hears the outcome."""
+    disks: bool = False
+    """Whether each server has a disk, which the one that comes after it finds."""
+    outages: float = 0.0
+    """Deaths of all servers at once; likewise disks that are full for a while, or slow, and, a death, the
+    chance that some of what a disk has is damaged."""
+    full: float = 0.0
+    slow: float = 0.0
+    damage: float = 0.0
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
 
@@ -93,7 +104,8 @@ class Recorded(Samples):
 
     def __init__(self, samples: int, buckets: int) -> None:
         super().__init__(samples)
-        self.has: list[list[Ranges]] = [[] for _ in range(buckets)]
+        self.has: list[list[tuple[int, Ranges]]] = [[] for _ in range(buckets)]
+        """Of each bucket, by session."""
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What servers have, of a session that lives."""
@@ -101,15 +113,34 @@ class Recorded(Samples):
         super().said(session, servers)
         gone = without(before, joined(self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append(common(gone, applied))
+            own.append((session, common(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[Said]) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
         """What servers had, of a session that is over."""
         self.said(session, servers)
         left = joined(self.open_of(session))
-        super().ended(session, servers)
+        super().ended(session, servers, bereft)
         for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append(common(left, applied))
+            own.append((session, common(left, applied)))
+
+    def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
+        """A bucket has no more than this of what is not settled."""
+        self.has[bucket] = [
+            (session, joined(common(ranges, ((0, settled),)), common(ranges, has.get(session, ()))))
+            for session, ranges in self.has[bucket]
+        ]
+
+
+class _Dispatcher(Dispatcher):
+    """One whose ledger keeps which samples each bucket has."""
+
+    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+        assert isinstance(self.ledger, Recorded), "it was given such"
+        for number, each in enumerate(answers):
+            if each.life > self._lives.get(each.server, 0):
+                has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
+                self.ledger.revived(number, has, self._order.settled)
+        return super()._hear_of_lives(answers)
 
 
 class _Coordinator:
@@ -162,10 +193,12 @@ class Life:
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
         self.loop, self.judge = Loop(), Judge()
+        self.revivals = 0
+        """How often a bucket has begun another life."""
         self.transcript: list[str] = []
         """What befell whom, and what controllers did, to be read."""
         self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
-        self.state = SharedState(self.loop, self.random, lost=world.state_lost)
+        self.state = SharedState(self.loop, self.random, lost=world.state_lost, watch=self._put)
         self.buckets = [f"bucket {number}" for number in range(world.buckets)]
         self.shards = [
             Shard(number, self.buckets[number % world.buckets], SHARD * number, SHARD * (number + 1), "", 0)
@@ -176,6 +209,10 @@ class Life:
         self._names = [f"controller {number}" for number in range(world.controllers)]
         for name in self._names:
             self._start_controller(name)
+        self.disks = {
+            f"host {number}": SimulatedDisk(self.loop, self.random, seconds=0.1)
+            for number in range(world.servers if world.disks else 0)
+        }
         self.servers: list[KeeperPlayer] = []
         for number in range(world.servers):
             self._start_server(f"host {number}", 0)
@@ -188,7 +225,7 @@ class Life:
             silent_seconds=3.0,
             retry_seconds=0.5,
         )
-        self.dispatcher = Dispatcher(
+        self.dispatcher = _Dispatcher(
             rules, self.shards, [(name, name) for name in self.buckets], 0.0, self.ledger
         )
         self.coordinator = _Coordinator(self.clients, self.dispatcher, self.buckets, SHARD)
@@ -215,10 +252,10 @@ class Life:
 
     def _start_server(self, host: str, number: int) -> None:
         clock = self._clock()
-        name = f"{host}, server {number}"
-        copying = Copying(least=self.world.least)
+        name, disk = f"{host}.{number}", self.disks.get(host)
+        copying = Copying(least=self.world.least, saves=disk is not None)
         keeper = Keeper(name, host, f"address of {name}", self._contents, copying, clock.now)
-        self.servers.append(KeeperPlayer(self.network, keeper, self._names, clock, self._hear))
+        self.servers.append(KeeperPlayer(self.network, keeper, self._names, clock, self._hear, disk))
 
     def _contents(self, bucket: str) -> Contents[list[float]]:
         server = Server(bucket, self.shards, Lists())
@@ -290,9 +327,14 @@ class Life:
         if self.coordinator.has_begun:
             if random.random() < world.kills / 10:
                 self._kill_server()
-            if random.random() < world.pauses / 10:
-                self._pause(random.choice([each for each in self.servers if each.is_alive]))
-            if random.random() < world.cuts / 10:
+            if random.random() < world.outages / 10:
+                self._kill_all()
+            if self.disks and random.random() < (world.full + world.slow) / 10:
+                self._trouble_disk()
+            living = [each for each in self.servers if each.is_alive]
+            if random.random() < world.pauses / 10 and living:
+                self._pause(random.choice(living))
+            if random.random() < world.cuts / 10 and living:
                 self._cut()
             if random.random() < world.controller_faults / 10:
                 self._trouble_controller()
@@ -308,13 +350,40 @@ class Life:
         able = [each for each in self.servers if each.is_alive and self._may_die(each)]
         if not able:
             return
-        victim = self.random.choice(able)
+        self._kill(self.random.choice(able))
+
+    def _kill(self, victim: KeeperPlayer) -> None:
         victim.kill()
         self._tell(f"{victim.name} is killed")
         if self.random.random() < 0.5:
             self.loop.after(0.05, lambda: ended(self.network, victim.name, self._names, "killed by signal 9"))
-        host, _, number = victim.name.rpartition(", server ")
+        host, _, number = victim.name.rpartition(".")
         self.loop.after(self.random.uniform(0.2, 3), lambda: self._start_server(host, int(number) + 1))
+
+    def _kill_all(self) -> None:
+        """All servers at once, if the newest of each bucket is on two sound disks, of which one may be damaged
+        then."""
+        groups, on = self.groups, Counter[str]()
+        for disk in self.disks.values():
+            for name, saved in disk.has.items():
+                on[name] += name not in disk.damaged and saved.term == groups[name].term
+        if min(on[bucket] for bucket in self.buckets) < (2 if self.world.damage else 1):
+            return
+        for each in [each for each in self.servers if each.is_alive]:
+            self._kill(each)
+        if self.random.random() < self.world.damage:
+            host, disk = self.random.choice(list(self.disks.items()))
+            disk.damaged |= {name for name in disk.has if self.random.random() < 0.5}
+            self._tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+
+    def _trouble_disk(self) -> None:
+        random, world = self.random, self.world
+        host, disk = random.choice(list(self.disks.items()))
+        what = random.choices(("is_full", "is_slow"), (world.full, world.slow))[0]
+        seconds = random.uniform(0.5, 4)
+        setattr(disk, what, True)
+        self._tell(f"the disk of {host} {what.replace('_', ' ')} for {seconds:.2f} s")
+        self.loop.after(seconds, lambda: setattr(disk, what, False))
 
     def _may_die(self, server: KeeperPlayer) -> bool:
         """Whether every bucket keeps a member that nobody is about to take for gone."""
@@ -422,9 +491,20 @@ class Life:
 
     # --- what must be true ---
 
+    def _put(self, key: str, old: str | None, new: str | None) -> None:
+        """A life of a bucket begins where no member of the one before lives."""
+        if not key.startswith("bucket/") or old is None or new is None:
+            return
+        before, after = read_group(old), read_group(new)
+        if after.life != before.life:
+            self.revivals += 1
+            for name in before.members:
+                if any(each.name == name and each.is_alive for each in self.servers):
+                    raise BrokenError(f"{after.bucket} is revived by {after.primary}, and {name} lives")
+
     def live(self) -> None:
         """Until the training is over and all is well again. Raises BrokenError."""
-        if not self.loop.run(lambda: self.dispatcher.state is State.OVER, seconds=600, events=3_000_000):
+        if not self.loop.run(self._is_over, seconds=600, events=3_000_000):
             so_far = f"{self.dispatcher.state.value} after {self.loop.now:.0f} s"
             raise BrokenError(f"{so_far}: {self.ledger.total}; {self.groups}")
         self._is_quiet, self.network.faults = True, Faults()
@@ -436,6 +516,11 @@ class Life:
             if any(each != rows[0] for each in rows):
                 raise BrokenError(f"{bucket}: copies differ: {rows}")
             self._check_sum(bucket, self.ledger.has[number], rows[0])
+
+    def _is_over(self) -> bool:
+        if self.dispatcher.trouble:
+            raise BrokenError(self.dispatcher.trouble)
+        return self.dispatcher.state is State.OVER
 
     def _is_whole(self) -> bool:
         """Whether every bucket has all of its copies, and these have everything."""
@@ -457,14 +542,21 @@ class Life:
         assert copy is not None, f"{name} is a member of {bucket}"
         return [list(each) for each in copy.contents.vectors["weights"]]
 
-    def _check_sum(self, bucket: str, has: Sequence[Ranges], found: Sequence[Sequence[float]]) -> None:
-        """A bucket has what the ledger says, each sample once, and nothing else."""
-        ranges = joined(*has)
-        if size(ranges) != sum(map(size, has)):
-            raise BrokenError(f"{bucket}: a sample is applied twice")
+    def _check_sum(
+        self, bucket: str, has: Sequence[tuple[int, Ranges]], found: Sequence[Sequence[float]]
+    ) -> None:
+        """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
+        elsewhere and handed out again, to another session."""
+        by: dict[int, list[Ranges]] = defaultdict(list)
+        for session, ranges in has:
+            by[session if self.revivals else 0].append(ranges)
         total = [0.0] * (SHARD * len(self.shards))
-        for each in ranges:
-            total = [one + other for one, other in zip(total, self.gradient(each, total), strict=True)]
+        for some in by.values():
+            ranges = joined(*some)
+            if size(ranges) != sum(map(size, some)):
+                raise BrokenError(f"{bucket}: a sample is applied twice")
+            for each in ranges:
+                total = [one + other for one, other in zip(total, self.gradient(each, total), strict=True)]
         own = [each for each in self.shards if each.server == bucket]
         expected = [[-each for each in total[shard.start : shard.stop]] for shard in own]
         if [list(each) for each in found] != expected:

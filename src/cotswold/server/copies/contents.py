@@ -144,6 +144,7 @@ class Contents(Generic[Values]):
                 of.gone,
                 of.past,
                 books.void,
+                books.restored,
                 books.order if self._order > after else None,
                 frozen,
                 books.checkpoint,
@@ -220,7 +221,7 @@ class Contents(Generic[Values]):
             frozen = change.frozen
             books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
             self._is_lent = frozen.is_now
-        books.checkpoint, books.void = change.checkpoint, change.void
+        books.checkpoint, books.void, books.restored = change.checkpoint, change.void, change.restored
         books.take_changed()
         self.index = prepare.index
         self._stamp_all(change)

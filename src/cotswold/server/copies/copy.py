@@ -150,10 +150,12 @@ class Copy(Generic[Values]):
         """What this server's disk has of it, once that was read, until a group says what becomes of it."""
         self.is_recalled = False
         """Whether that was read."""
-        self.is_stale_on_disk = False
-        """Whether the disk is to forget the bucket."""
-        self._saved = self._saving = NOTHING
+        self._on_disk = self._saving = NOTHING
         """To which index it is on the disk, and is on the way there."""
+        self._saved = NOTHING
+        """The same, of what was put there in this term: what was before may not be the newest of any disk."""
+        self._is_saved_again = True
+        """Whether anything was given to the disk in this term."""
         self.history = 0
         """Another number whenever it has forgotten what was here."""
         self._answered: deque[tuple[int, int]] = deque()
@@ -196,11 +198,12 @@ class Copy(Generic[Values]):
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
+        self._saved, self._is_saved_again = NOTHING, False
         disk, self.disk = self.disk, None
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
         elif self.server == group.primary:
-            if disk is not None and group.life == group.term:
+            if disk is not None and group.life > disk.life:  # that of its beginning may have been lost
                 self._revive(disk)
                 before = Role.PRIMARY
             self._lead(before, now)
@@ -230,8 +233,8 @@ class Copy(Generic[Values]):
         self._held.clear()
         self._peers.clear()
         self._answered.clear()
-        self._saved = self._saving = NOTHING
-        self.is_stale_on_disk, self.history = self.copying.saves, self.history + 1
+        self._saved = self._saving = self._on_disk = NOTHING
+        self.history += 1
 
     def _revive(self, disk: Saved) -> None:
         """What the disk has is so, in another life."""
@@ -239,7 +242,7 @@ class Copy(Generic[Values]):
         self.contents.revive(disk, self.group.life)
         self.contents.stamp()
         self.role, self.committed = Role.PRIMARY, NOTHING
-        self._saving = disk.index
+        self._saving = self._on_disk = disk.index
 
     def _lead(self, before: Role, now: float) -> None:
         if before is not Role.PRIMARY:
@@ -258,7 +261,7 @@ class Copy(Generic[Values]):
         peers = {}
         for name in self.group.everybody[1:]:
             peers[name] = peer = self._peers.get(name) or _Peer(now)
-            peer.is_needed = name in self.group.secondaries
+            peer.is_needed, peer.saved = name in self.group.secondaries, NOTHING
             peer.sent = (
                 NOTHING if peer.has is None else peer.has
             )  # it may not have heard what is of this term
@@ -417,18 +420,21 @@ class Copy(Generic[Values]):
     # --- the disk ---
 
     def save(self) -> Saved | None:
-        """What is different since it was called last; to be put on the disk, then `saved` or `unsaved`."""
+        """What is different since it was called last; to be put on the disk, then `saved` or `unsaved`.
+
+        In each term it is saved anew, if only to say so: of any two disks that of the later term has more.
+        """
         index, after = self.contents.index, self._saving
-        if self.role is Role.OUTSIDE or index <= max(after, 0):
+        if self.role is Role.OUTSIDE or index <= (max(after, 0) if self._is_saved_again else 0):
             return None
         change, numbers = self.contents.save(after)
-        self._saving = index
+        self._saving, self._is_saved_again = index, True
         vectors = tuple(self.contents.vectors)
         return Saved(self.bucket, self.group.life, self.group.term, index, change, vectors, numbers)
 
     def unsaved(self) -> None:
         """What was to be saved is not on its way any more: all that the disk has not is different again."""
-        self._saving = self._saved
+        self._saving, self._is_saved_again = self._on_disk, False
 
     def recalled(self, disk: Saved | None) -> None:
         """What the disk has was read, unless a group has said meanwhile what becomes of it."""
@@ -436,9 +442,11 @@ class Copy(Generic[Values]):
             fits = disk is not None and self.contents.fits(disk)
             self.disk, self.is_recalled = disk if fits else None, True
 
-    def saved(self, index: int) -> None:
-        """It is on the disk to this index."""
-        self._saved = max(self._saved, index)
+    def saved(self, index: int, term: int) -> None:
+        """It is on the disk to this index, and was put there in this term."""
+        self._on_disk = max(self._on_disk, index)
+        if term == self.group.term:
+            self._saved = max(self._saved, index)
 
     # --- a secondary or a learner ---
 

@@ -72,8 +72,8 @@ class Keeper(Generic[Values]):
         self._said = now - copying.beat_seconds
         self._recalls: dict[str, None] = {}
         """Buckets that are to be read from the disk."""
-        self._saves: dict[int, tuple[Copy[Values], int, int]] = {}
-        """Copies with their histories and indexes, which are on their way to the disk, by number."""
+        self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
+        """Copies with histories, indexes and terms, which are on their way to the disk, by number."""
         self._save = 0
 
     @property
@@ -160,30 +160,23 @@ class Keeper(Generic[Values]):
             each = copy.save() if self.copying.saves else None
             if each is not None:
                 self._save += 1
-                self._saves[self._save] = copy, copy.history, each.index
+                self._saves[self._save] = copy, copy.history, each.index, each.term
                 found.append((self._save, each))
         return found
 
     def saved(self, number: int) -> None:
         """It is on the disk, and so is all that was given for the bucket before."""
-        copy, history, index = self._saves.pop(number)
+        copy, history, index, term = self._saves.pop(number)
         if copy.history == history:
-            copy.saved(index)
-        for older in [key for key, (of, _, _) in self._saves.items() if of is copy and key < number]:
+            copy.saved(index, term)
+        for older in [key for key, (of, *_) in self._saves.items() if of is copy and key < number]:
             del self._saves[older]
 
     def unsaved(self, number: int) -> None:
         """The disk does not take it; it is given again, with whatever is different then."""
-        copy, history, _ = self._saves.pop(number)
+        copy, history, *_ = self._saves.pop(number)
         if copy.history == history:
             copy.unsaved()
-
-    def take_stale(self) -> list[str]:
-        """Buckets that the disk is to forget, before anything is saved of them."""
-        found = [name for name, copy in self.copies.items() if copy.is_stale_on_disk]
-        for name in found:
-            self.copies[name].is_stale_on_disk = False
-        return found
 
     def take_recalls(self) -> list[str]:
         """Buckets that are to be read from the disk; then `recalled`."""

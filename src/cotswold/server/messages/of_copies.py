@@ -118,6 +118,8 @@ class Change:
     """The numbers of those that ended before, and have samples that are not settled."""
     void: int
     """Sessions to this number were of a life that is over, and push no more."""
+    restored: int
+    """The newest order that the disk knew with which the bucket's life began."""
     order: Order | None
     """The newest, if it is different."""
     frozen: FrozenState | None

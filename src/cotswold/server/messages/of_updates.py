@@ -147,6 +147,8 @@ class Ordered:
     """(session, what is applied here), of those that ended with an order before, and is not settled."""
     life: int = 0
     """Greater than before where what is here was lost, but for what a disk had."""
+    restored: int = 0
+    """The newest order that the disk knew with which this life began."""
     saved: int | None = None
     """The newest order of which a disk has all that was said in answer; None where no disk is waited for."""
 

@@ -1,0 +1,78 @@
+"""A disk that outlives processes, simulated: what was on its way when a process died is there or is not.
+
+Knows: buckets as they are saved, one thing after the other, each in its time. Does not know: who saves, why.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from cotswold.server.copies.saved import Saved
+from cotswold.simulate.loop import Loop
+
+
+class SimulatedDisk:
+    """That of a server, and of those that come after it."""
+
+    def __init__(self, loop: Loop, random: Random, seconds: float) -> None:
+        """``seconds``: what something takes, at most, but where it is slow."""
+        self._loop, self._random, self._seconds = loop, random, seconds
+        self.has: dict[str, Saved] = {}
+        """What is on it for certain."""
+        self.damaged: set[str] = set()
+        """Buckets of which something is not what was written."""
+        self.is_full = self.is_slow = False
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._owner = 0
+
+    def begin(self) -> None:
+        """Another process has it: of what the one before had under way some is there, the rest is not."""
+        for _ in range(self._random.randint(0, len(self._waiting))):
+            self._waiting.popleft()()
+        self._waiting.clear()
+        self._owner += 1
+
+    def write(self, saved: Saved, done: Callable[[bool], None]) -> None:
+        """Put it there, behind all that is under way; ``done`` hears whether it is."""
+        owner = self._owner
+
+        def act() -> None:
+            is_there = not self.is_full
+            if is_there:
+                self._merge(saved)
+            if owner == self._owner:
+                done(is_there)
+
+        self._do(act)
+
+    def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+        """What is there, if it is sound."""
+        self._do(lambda: done(None if bucket in self.damaged else self.has.get(bucket)))
+
+    def _merge(self, saved: Saved) -> None:
+        before = self.has.get(saved.bucket)
+        numbers = {} if before is None else dict(before.numbers)
+        self.has[saved.bucket] = replace(saved, numbers={**numbers, **saved.numbers})
+        if len(saved.numbers) == len(self.has[saved.bucket].numbers):
+            self.damaged.discard(saved.bucket)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        self._waiting.append(act)
+        if len(self._waiting) == 1:
+            self._loop.after(self._took(), self._next(self._owner))
+
+    def _next(self, owner: int) -> Callable[[], None]:
+        def go_on() -> None:
+            if owner != self._owner:
+                return
+            self._waiting.popleft()()
+            if self._waiting:
+                self._loop.after(self._took(), self._next(owner))
+
+        return go_on
+
+    def _took(self) -> float:
+        return self._random.random() * self._seconds * (20 if self.is_slow else 1)
