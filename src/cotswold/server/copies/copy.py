@@ -199,7 +199,7 @@ class Copy(Generic[Values]):
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
         self._saved, self._is_saved_again = NOTHING, False
-        disk, self.disk = self.disk, None
+        disk, self.disk, self.is_recalled = self.disk, None, False
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
         elif self.server == group.primary:
@@ -437,8 +437,8 @@ class Copy(Generic[Values]):
         self._saving, self._is_saved_again = self._on_disk, False
 
     def recalled(self, disk: Saved | None) -> None:
-        """What the disk has was read, unless a group has said meanwhile what becomes of it."""
-        if self.group.term == 0:
+        """What the disk has was read; it is wanted while nothing is here that counts."""
+        if self.index == NOTHING:
             fits = disk is not None and self.contents.fits(disk)
             self.disk, self.is_recalled = disk if fits else None, True
 

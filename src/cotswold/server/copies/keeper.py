@@ -189,7 +189,7 @@ class Keeper(Generic[Values]):
 
     def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
         copy = self._copy(message.bucket)
-        if self.copying.saves and not copy.group.term and not copy.is_recalled:
+        if self.copying.saves and copy.index == NOTHING and not copy.is_recalled:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
         life, term, index = (0, 0, NOTHING) if copy.disk is None else copy.disk.rank
