@@ -41,6 +41,8 @@ def opened(fork_server: ForkServer) -> Opener:
         work: str = "regression",
         shard_bytes: int = 64,
         silent: float = 10.0,
+        disks: str | None = None,
+        flush_seconds: float = 0.4,
         evaluator: EvaluatorTask | None = None,
         **settings: Any,
     ) -> Replicas:
@@ -51,6 +53,8 @@ def opened(fork_server: ForkServer) -> Opener:
             shard_bytes=shard_bytes,
             seed=3,
             silent_seconds=silent,
+            disks=disks,
+            flush_seconds=flush_seconds,
         )
         chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
         heard = [] if events is None else events

@@ -173,8 +173,18 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "processes", "servers", "server_copies", "address", "ports", "spread_servers", "encrypt"),
-    *("travel", "copies", "link_megabits", "replay", "silence", "wait", "metrics"),
+    *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
+    *(
+        "spread_servers",
+        "encrypt",
+        "travel",
+        "copies",
+        "link_megabits",
+        "replay",
+        "silence",
+        "wait",
+        "metrics",
+    ),
 )
 """What `train` takes for `[cluster]`, by name."""
 

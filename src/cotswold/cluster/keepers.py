@@ -3,12 +3,14 @@
 Knows: which are there, where they are reached, whom to start again, whom to tell. Does not know: who has
 which bucket (`server.control`), what is trained.
 
-A server whose process ends is replaced by one with another name, which has nothing; the controller is told at
-once, and gives it copies. The controller is started again under its own name: its state is on the disk.
+A server whose process ends is replaced by one with another name (`copies.saved`), which has nothing but its
+disk, where there are disks; the controller is told at once, and gives it copies. The controller is started
+again under its own name: its state is on the disk.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -22,9 +24,12 @@ from cotswold.cluster.staff import Staff
 from cotswold.host import Call
 from cotswold.server.control.controller import Control
 from cotswold.server.copies.copy import Copying
+from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import CONTROLLERS, Create, Ended
 
 CONTROLLER = "controller-0"
+DISKS = "servers"
+"""The folder of a run in which its servers have their disks, until it ends."""
 Calling = Callable[[str, str, Mapping[str, object]], Call]
 """What makes a call of a name, a role, and arguments."""
 
@@ -45,6 +50,8 @@ class Keepers:
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
+        if settings.disks is not None:
+            held.callback(shutil.rmtree, settings.disks, ignore_errors=True)
 
     @property
     def servers(self) -> list[str]:
@@ -73,12 +80,17 @@ class Keepers:
 
     def start_server(self) -> None:
         """Start one more; the controller is there."""
-        name = f"server-{self._number}"
         self._number += 1
-        copying = Copying()
-        told = {"controllers": self.controllers, "copying": asdict(copying)}
+        self._start(f"server-{self._number - 1}")
+
+    def _start(self, name: str) -> None:
+        settings = self._settings
+        told: dict[str, object] = {"controllers": self.controllers, "copying": asdict(Copying())}
+        if settings.disks is not None:
+            disk = Path(settings.disks).absolute() / disk_of(name)
+            told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
         self._staff.start(
-            self._call(name, "keeper", {**told, "host": "here"}), spread=self._settings.spread_servers
+            self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
     def heard(self, serving: Serving, clients: Iterable[str]) -> None:
@@ -100,7 +112,7 @@ class Keepers:
             self.start_controller()
         else:
             self.post.send(CONTROLLERS, Ended(name, why))
-            self.start_server()
+            self._start(next_of(name))
 
     def create(self, wanted: Create) -> None:
         """Have the controller make buckets; to be said until `RoutedPost.unknown` has none."""

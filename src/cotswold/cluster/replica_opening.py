@@ -248,7 +248,7 @@ class ReplicaOpening(Opening):
             super()._hear(letter)
 
     def _make_post(self) -> Post:
-        if self._settings.server_copies == 1:
+        if not self._settings.keeps_copies:
             return super()._make_post()
         return RoutedPost(self._endpoint, {CONTROLLER: ""})
 

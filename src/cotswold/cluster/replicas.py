@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,6 +31,7 @@ from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
+from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.server import messages as m
 from cotswold.server.dispatching import State
@@ -228,12 +230,30 @@ class Replicas:
     def take_checkpoint(self) -> Snapshot:
         """What servers have kept, once it is frozen, while replicas learn. Raises as `proceed`."""
         assert self.is_frozen, "a checkpoint is taken once it is frozen"
-        number, vectors, versions = self._machine.checkpoint, {}, dict[int, int]()
+        while True:
+            number = self._machine.checkpoint
+            try:
+                vectors, versions = self._read_frozen(number)
+            except MachineError:
+                if not self._is_begun_anew(number):
+                    raise
+                self._conversation.wait(lambda: self.is_frozen)
+            else:
+                return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
+
+    def _read_frozen(self, number: int) -> tuple[dict[str, Tensor], dict[int, int]]:
+        vectors, versions = dict[str, Tensor](), dict[int, int]()
         for name in self.vectors:
-            pieces = self._read(name, lambda shards, name=name: m.PullFrozen(number, name, shards))  # type: ignore[misc]  # mypy and defaults
-            vectors[name] = torch.from_numpy(pieces.whole)
-            versions = pieces.versions
-        return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
+            pieces = self._read(name, partial(m.PullFrozen, number, name))
+            vectors[name], versions = torch.from_numpy(pieces.whole), pieces.versions
+        return vectors, versions
+
+    def _is_begun_anew(self, number: int) -> bool:
+        """Whether a server has lost what it had kept, which the next order tells."""
+        deadline = time.monotonic() + self._machine.rules.silent_seconds
+        while self._machine.checkpoint == number and time.monotonic() < deadline:
+            self._conversation.step(self._conversation.tick_seconds)
+        return self._machine.checkpoint > number
 
     def _snapshot(
         self, ledger: Samples, vectors: Mapping[str, Tensor], versions: Mapping[int, int]

@@ -25,6 +25,11 @@ class ClusterSettings:
     """Parameter servers; their number changes no bit of a result."""
     server_copies: int = 1
     """Servers that have each part of the parameters of replicas: with 2 or more the run outlives a server."""
+    disks: str | None = None
+    """The folder in which each server has what it knew a while ago, from which a part goes on that every
+    server has lost; None for no such."""
+    flush_seconds: float = 1.0
+    """That while: what changes is on disk after so long, if the disk is fast enough."""
     buckets: int | None = None
     """Parts of the parameters that have copies, each by itself, at most; 8 a server where nothing is said."""
     travel: Travel = "sandblaster"
@@ -66,6 +71,11 @@ class ClusterSettings:
     """How long processes may take until they have said hello."""
 
     @property
+    def keeps_copies(self) -> bool:
+        """Whether the parameters of replicas are in buckets, each by itself on some servers or disks."""
+        return self.server_copies > 1 or self.disks is not None
+
+    @property
     def lost_seconds(self) -> float:
         """For so long a connection may carry nothing that is acknowledged; then the peer is lost."""
         return _SILENCES * self.silent_seconds
@@ -99,6 +109,6 @@ class ClusterSettings:
             raise UserError(f"deadline = {self.deadline} times the usual; it is more than 0")
         if self.shard_bytes < 64:
             raise UserError(f"shards of {self.shard_bytes} bytes; take at least 64 (1 MiB is the default)")
-        for name in ("silent_seconds", "alone_seconds", "start_seconds"):
+        for name in ("silent_seconds", "alone_seconds", "start_seconds", "flush_seconds"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} = {getattr(self, name)}; it is more than 0")

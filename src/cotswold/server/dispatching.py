@@ -7,7 +7,7 @@ sockets, clocks, what the rate should be, what a checkpoint is written to.
     WARMING    the first samples count                       RUNNING
     WARMING    the last epoch is over                        ENDING
     RUNNING    the last epoch is over                        ENDING
-    ENDING     nothing is open                               OVER
+    ENDING     nothing is open, and disks have it            OVER
     an epoch that is not the last is over: the next begins, in the same state
 
     state      who is handed samples
@@ -149,6 +149,8 @@ class Dispatcher:
         self._saved = Saving(self.ledger.settled)
         self.trouble = ""
         """Why nobody can say any more which samples count; only a checkpoint helps."""
+        self._quiet_since: float | None = None
+        """Since when all is over, but for what disks do not have."""
 
     # --- what it is asked for ---
 
@@ -401,7 +403,7 @@ class Dispatcher:
             self.kept, self._cut = self._cut.closed(cuts), None
         self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
         self.ledger.forget_below(self._saved.settled)
-        self._proceed()
+        self._proceed(now)
         fresh = set(self._known.sessions) - set(before.sessions)
         admitted = [
             self._admitted(self.members.of[session])
@@ -420,8 +422,8 @@ class Dispatcher:
         for each in revived:
             if each.restored < self._saved.order:
                 self.trouble = (
-                    f"{each.server} has lost more than what was not on disks: it knows order {each.restored}, and "
-                    f"had order {self._saved.order} on all of them"
+                    f"{each.server} has lost more than what was not on disks: it knows order {each.restored} "
+                    f"and had order {self._saved.order} on all of them"
                 )
             self._lives[each.server] = each.life
             has = {session: applied for session, applied, _ in each.samples}
@@ -458,7 +460,7 @@ class Dispatcher:
             if self._cut is not None:
                 self._cut.ended(session)
 
-    def _proceed(self) -> None:
+    def _proceed(self, now: float) -> None:
         """The epoch, and the training, go on."""
         ledger, rules = self.ledger, self.rules
         if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
@@ -477,10 +479,11 @@ class Dispatcher:
             else:
                 ledger.stop()
                 self._move(State.ENDING)
-        is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
-        is_settled = not ledger.open and is_saved
-        if self.state is State.ENDING and is_settled and not self.is_freezing:
-            self._move(State.OVER)
+        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+            self._quiet_since = now if self._quiet_since is None else self._quiet_since
+            is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
+            if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may take nothing
+                self._move(State.OVER)
 
     def _move(self, state: State) -> None:
         assert state in NEXT[self.state], f"training goes from {self.state} to {state}"

@@ -181,7 +181,7 @@ class KeeperPlayer(PlayedProcess):
             disk.read(bucket, partial(self._recalled, bucket))
         if self.clock.now - self._saved >= SAVING_SECONDS:
             self._saved = self.clock.now
-            for number, saved in self.keeper.take_saves():
+            for number, saved in self.keeper.saves():
                 disk.write(saved, partial(self._written, number))
 
     def _recalled(self, bucket: str, saved: Saved | None) -> None:

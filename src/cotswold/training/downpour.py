@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
+from cotswold.cluster.keepers import DISKS
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
@@ -102,6 +103,8 @@ def settings_of(
             workers=cluster.workers,
             servers=cluster.servers,
             server_copies=cluster.server_copies,
+            disks=str((run / DISKS).absolute()) if run is not None and cluster.flush_seconds else None,
+            flush_seconds=cluster.flush_seconds or 1.0,
             seed=training.seed,
             threads=training.threads or 1,
             ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,

@@ -361,8 +361,7 @@ class Life:
         self.loop.after(self.random.uniform(0.2, 3), lambda: self._start_server(host, int(number) + 1))
 
     def _kill_all(self) -> None:
-        """All servers at once, if the newest of each bucket is on two sound disks, of which one may be damaged
-        then."""
+        """All servers at once, where the newest of each bucket is on two sound disks, or on one for certain."""
         groups, on = self.groups, Counter[str]()
         for disk in self.disks.values():
             for name, saved in disk.has.items():

@@ -12,15 +12,19 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.description import Description, run_of
-from cotswold.cluster.messages import Controllers, Count, Finish, Peers, Serving
+from cotswold.cluster.messages import Controllers, Count, Finish, Happened, Peers, Serving
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.counting import Work
+from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.transport import Lost
+from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Copying, Role
@@ -32,6 +36,7 @@ from cotswold.server.messages import (
     Describe,
     Described,
     Fence,
+    FindSaved,
     OfBucket,
     Prepare,
     PullNewer,
@@ -55,11 +60,14 @@ def main(
     controllers: Mapping[str, str],
     reach: Mapping[str, Any],
     copying: Mapping[str, Any],
+    disk: str | None = None,
+    flush_seconds: float = 1.0,
 ) -> int:
     """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
 
-    ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. The
-    token is in the environment. Raises MachineError where the coordinator ends first.
+    ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
+    the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. The token is in the
+    environment. Raises MachineError where the coordinator ends first, and what the disk raises.
     """
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
@@ -67,7 +75,12 @@ def main(
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))
-        KeeperRole(name, host, post, controllers, Copying(**copying)).run()
+        role = KeeperRole(name, host, post, controllers, replace(Copying(**copying), saves=disk is not None))
+        if disk is None:
+            role.run()
+        else:
+            with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.trouble) as own:
+                role.run(own)
     return 0
 
 
@@ -92,9 +105,15 @@ class KeeperRole:
         self._heard = 0
         """Messages since these went."""
         self._ticked = 0.0
+        self._disk: Disk | None = None
+        self._saved = time.monotonic()
+        """When what is different was given to the disk last."""
 
-    def run(self) -> None:
+    def run(self, disk: Disk | None = None) -> None:
         """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
+        self._disk = disk
+        if disk is not None:
+            self._post.endpoint.watch(disk.fileno())
         while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
             if self._heard >= _BATCH:
                 self._go_on()
@@ -109,6 +128,8 @@ class KeeperRole:
                 self._hear(sender, message)
             case None:
                 self._go_on()
+            case Ready() if self._disk is not None:
+                self._disk.take()
             case Lost(peer, why) if peer == COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case _:
@@ -126,9 +147,9 @@ class KeeperRole:
                     self._runs[run] = Description.of(description)
             case Count():
                 self._post.send(sender, self._counts())
-            case Assign() | Fence() if sender not in self._controllers:
+            case Assign() | Fence() | FindSaved() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
-            case Assign() | Fence() if run_of(_bucket(message)) not in self._runs:
+            case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
             case OfBucket(_, _, PullNewer()) if self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
                 pass  # it has not read what it pulled before, and asks again
@@ -169,6 +190,35 @@ class KeeperRole:
         self._post.meet(self._controllers.items())  # nothing happens where they are connected
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
+        if self._disk is not None:
+            self._save(self._disk, now)
+
+    # --- the disk ---
+
+    def _save(self, disk: Disk, now: float) -> None:
+        for bucket in self._machine.take_recalls():
+            disk.read(bucket, partial(self._machine.recalled, bucket))
+        disk.scrub(now)
+        if now - self._saved < disk.pause_seconds:
+            return
+        since, self._saved = self._saved, now
+        for number, saved in self._machine.saves():
+            if not disk.write(number, saved, since):
+                self._machine.unsaved(number)
+                break
+
+    def saved(self, number: int) -> None:
+        """It is on the disk."""
+        self._machine.saved(number)
+
+    def damaged(self, bucket: str) -> None:
+        """It is not on the disk any more."""
+        if not self._machine.damaged(bucket) and self._disk is not None:
+            self._disk.forget(bucket)
+
+    def trouble(self, sentence: str) -> None:
+        """Something about the disk that people should know."""
+        self._post.send(COORDINATOR, Happened("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
@@ -188,5 +238,5 @@ class KeeperRole:
         )
 
 
-def _bucket(message: Assign | Fence) -> str:
-    return message.bucket if isinstance(message, Fence) else message.group.bucket
+def _bucket(message: Assign | Fence | FindSaved) -> str:
+    return message.group.bucket if isinstance(message, Assign) else message.bucket

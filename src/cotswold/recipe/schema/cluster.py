@@ -33,6 +33,11 @@ class Cluster(Section):
     """For `downpour`: servers that have each part of the parameters. With 2 or more one may die at any time:
     another that has what it had goes on in its place, each update counts once, and the run is not stopped
     (Chilimbi et al. 2014, section 3.3: 3). With 1 the run ends with a server, and is resumed."""
+    flush_seconds: Span | None = None
+    """For `downpour`: each parameter server keeps on disk, in the run's folder, what it knew so long ago. If
+    all servers that have a part of the parameters die at once, others go on from their disks: of the newest
+    updates, those of this time are lost, which is counted, and their samples are handed out again. None
+    where nothing is said: the run is then resumed from its last checkpoint (Chilimbi et al. 2014, 3.3.2)."""
     address: Text | None = None
     """The head of a Ray cluster, `host:port`, on whose machines the processes are started; on this machine
     alone where nothing is said."""
@@ -68,6 +73,11 @@ class Cluster(Section):
     """Where the run serves metrics for Prometheus while it is trained, `127.0.0.1:9100`, at the path
     `/metrics`; a port alone is one of this machine's loopback. Whoever reaches it may read it. None where
     nothing is said."""
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether the parameters are in parts that servers give to each other, or to those after them."""
+        return self.server_copies > 1 or self.flush_seconds is not None
 
     @property
     def alone(self) -> bool:

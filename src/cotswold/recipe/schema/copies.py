@@ -12,8 +12,9 @@ from cotswold.recipe.schema.training import DownpourTraining
 def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool) -> None:
     """Raise ValueError where servers are to keep copies and cannot; ``has_grid``: that of a replica."""
     servers, copies = cluster.servers, cluster.server_copies
-    if copies == 1:
+    if not cluster.keeps_copies:
         return
+    asked = "cluster.server_copies" if copies > 1 else "cluster.flush_seconds"
     if servers < copies:
         raise ValueError(
             f"cluster.server_copies is {copies}, each on a server of its own, and there are {servers} "
@@ -21,11 +22,10 @@ def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool
         )
     if cluster.processes > 1 or has_grid:
         raise ValueError(
-            "the processes of a replica push to servers that keep no copies; take cluster.server_copies "
-            "out, or cluster.processes and mesh.grid"
+            "the processes of a replica push to servers that keep no copies, on other servers or on disk; "
+            f"take {asked} out, or cluster.processes and mesh.grid"
         )
     if training.record_traffic:
         raise ValueError(
-            "training.record_traffic is for servers that keep no copies; take one of it and "
-            "cluster.server_copies out"
+            f"training.record_traffic is for servers that keep no copies; take one of it and {asked} out"
         )

@@ -364,8 +364,8 @@ class Recipe(Section):
             self._check_replicas_device(training.device)
         check_copies(self.cluster, training, has_grid=self.gang is not None)
         own = {
-            *("workers", "processes", "servers", "server_copies", "address", "ports", "spread_servers"),
-            *("encrypt", "silence", "metrics"),
+            *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
+            *("spread_servers", "encrypt", "silence", "metrics"),
         }
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):

@@ -442,6 +442,12 @@ class Copy(Generic[Values]):
             fits = disk is not None and self.contents.fits(disk)
             self.disk, self.is_recalled = disk if fits else None, True
 
+    def save_again(self) -> bool:
+        """The disk has nothing that counts any more; False where there is nothing to put there."""
+        self._saved = self._saving = self._on_disk = NOTHING
+        self._is_saved_again, self.history = False, self.history + 1
+        return self.role is not Role.OUTSIDE
+
     def saved(self, index: int, term: int) -> None:
         """It is on the disk to this index, and was put there in this term."""
         self._on_disk = max(self._on_disk, index)

@@ -18,7 +18,7 @@ The network tells who says something; what is claimed in a message counts for no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, cast
 
 from cotswold.server.copies.contents import Contents
@@ -74,7 +74,8 @@ class Keeper(Generic[Values]):
         """Buckets that are to be read from the disk."""
         self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
         """Copies with histories, indexes and terms, which are on their way to the disk, by number."""
-        self._save = 0
+        self._save, self._first = 0, ""
+        """The number of the newest, and where to begin the next time."""
 
     @property
     def leads(self) -> tuple[tuple[str, int], ...]:
@@ -153,16 +154,24 @@ class Keeper(Generic[Values]):
 
     # --- the disk ---
 
-    def take_saves(self) -> list[tuple[int, Saved]]:
-        """What is to be put on the disk now, by numbers that `saved` and `unsaved` name."""
-        found = []
-        for copy in self.copies.values():
-            each = copy.save() if self.copying.saves else None
+    def saves(self) -> Iterator[tuple[int, Saved]]:
+        """What is to be put on the disk now, one after the other, by numbers that `saved` and `unsaved` name;
+        whoever takes only some gets the others first the next time."""
+        names = list(self.copies) if self.copying.saves else []
+        start = names.index(self._first) if self._first in names else 0
+        for name in (*names[start:], *names[:start]):
+            self._first, copy = name, self.copies[name]
+            each = copy.save()
             if each is not None:
                 self._save += 1
                 self._saves[self._save] = copy, copy.history, each.index, each.term
-                found.append((self._save, each))
-        return found
+                yield self._save, each
+
+    def damaged(self, bucket: str) -> bool:
+        """What the disk has of a bucket is not what was put there: all of it is put there again; False where
+        there is nothing to put."""
+        copy = self.copies.get(bucket)
+        return copy is not None and copy.save_again()
 
     def saved(self, number: int) -> None:
         """It is on the disk, and so is all that was given for the bucket before."""

@@ -1,0 +1,229 @@
+"""A server's disk: what copies are saved to, and read from when every memory that had them is gone.
+
+Knows: a block store, a thread that writes to it and one that reads, how a bucket is written down. Does not
+know: when anything is saved, what becomes of what is read (`server.copies`).
+
+Nobody waits for it: what is to be written is copied first, what came of it is told where `take` is called.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgpack
+
+from cotswold.cluster.blocks import (
+    BlockKey,
+    BlockStore,
+    Bucket,
+    DamagedError,
+    Flusher,
+    Policy,
+    Snapshot,
+    WriteFailed,
+    Written,
+)
+from cotswold.cluster.codec import Packing, decode
+from cotswold.cluster.roles.thread import Working
+from cotswold.errors import FormatError, MachineError, StoreError
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import FoundSaved, Prepare
+
+_CLOSE_SECONDS = 5.0
+_SCRUB_SECONDS = 1.0
+_SCRUB_BYTES = 16 << 20
+"""So many bytes are read again in a second, at most, to see whether they are what was written."""
+_SAY_SECONDS = 10.0
+"""How often it is said that the disk takes nothing."""
+
+
+class Disk:
+    """That of one server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        flush_seconds: float,
+        saved: Callable[[int], None],
+        damaged: Callable[[str], None],
+        trouble: Callable[[str], None],
+    ) -> None:
+        """What changes is in ``folder`` after ``flush_seconds``, if the disk is fast enough. By `take`,
+        ``saved`` hears numbers of `write`, ``damaged`` buckets that are to be written again, ``trouble``
+        sentences for people. Raises as `BlockStore`."""
+        self._store = BlockStore(folder)
+        try:
+            heads = self._store.heads()
+        except DamagedError as error:
+            heads = error.heads
+        self._first = max((each.index for each in heads.values()), default=0)
+        """Numbers of `write` are added to it: no block has had such a one before."""
+        self._saved, self._damaged, self._trouble = saved, damaged, trouble
+        self._working = Working()
+        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=flush_seconds / 4))
+        self.pause_seconds = flush_seconds / 2
+        """How often what is different is to be given."""
+        self._failing: tuple[float, float] | None = None
+        """Since when the disk takes nothing, and when that was said last."""
+        self._scrub_at = time.monotonic() + _SCRUB_SECONDS
+        self._scrubbed: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flusher.close(_CLOSE_SECONDS)
+        self._working.close()
+        self._store.close()
+
+    @property
+    def window_seconds(self) -> float:
+        """How old the oldest change is that was given and is not there."""
+        return self._flusher.window_seconds
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Of what was given and is not there."""
+        return self._flusher.bytes
+
+    def fileno(self) -> int:
+        """Can be read where `take` has something."""
+        return self._working.fileno()
+
+    def take(self) -> None:
+        """Tell what came of what was asked for."""
+        self._working.take()
+
+    def write(self, number: int, saved: Saved, since: float) -> bool:
+        """Have it written, whose oldest change was made at ``since``; False where there is no room now."""
+        blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
+        return self._flusher.offer(
+            Snapshot(saved.bucket, self._first + number, _written_head(saved), blocks), since
+        )
+
+    def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+        """Read a bucket; ``done`` hears what there is, if all of it is sound."""
+        self._working.do(partial(self._read, bucket, done))
+
+    def forget(self, bucket: str) -> None:
+        """A bucket is wanted no more."""
+        self._flusher.drop(bucket)
+
+    def scrub(self, now: float) -> None:
+        """Read something again, if it is time: flipped bits are found while other copies live."""
+        if now >= self._scrub_at:
+            self._scrub_at = float("inf")
+            self._working.do(self._scrub)
+
+    def _tell(self, said: Written | WriteFailed) -> None:
+        self._working.tell(partial(self._written, said))
+
+    def _written(self, said: Written | WriteFailed) -> None:
+        now = time.monotonic()
+        if isinstance(said, WriteFailed):
+            since, told = self._failing or (now, float("-inf"))
+            if now - told >= _SAY_SECONDS:
+                told = now
+                waits = f"what is not on the disk is {said.window_seconds:.1f} s old"
+                self._trouble(f"{said.error}; it is tried again, and {waits}")
+            self._failing = since, told
+            return
+        if self._failing is not None:
+            self._trouble(
+                f"its disk is written to again, after {now - self._failing[0]:.1f} s in which it was not"
+            )
+            self._failing = None
+        for _, index in said.indices:
+            self._saved(index - self._first)
+
+    def _read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
+        found = None
+        try:
+            found = _saved(bucket, self._store.read(bucket))
+        except KeyError:
+            pass
+        except (DamagedError, MachineError, ValueError) as error:
+            self._working.tell(partial(self._trouble, f"cannot go on from its disk with {bucket}: {error}"))
+        self._working.tell(partial(done, found))
+
+    def _scrub(self) -> None:
+        read = 0
+        try:
+            if not self._scrubbed:
+                self._scrubbed = list(self._store.heads())
+            if self._scrubbed:
+                blocks = self._store.read(self._scrubbed[-1]).blocks
+                read = sum(each.nbytes for each in blocks.values())
+                self._scrubbed.pop()
+        except KeyError:
+            self._scrubbed.pop()
+        except DamagedError as error:
+            for bucket in {each.bucket for each in error.damaged if each.bucket is not None}:
+                self._working.tell(partial(self._heal, bucket, str(error)))
+            self._scrubbed = self._scrubbed[:-1]
+        except MachineError as error:
+            self._working.tell(partial(self._trouble, str(error)))
+        wait = max(_SCRUB_SECONDS, read / _SCRUB_BYTES)
+        self._working.tell(partial(self._scrub_again, time.monotonic() + wait))
+
+    def _scrub_again(self, when: float) -> None:
+        self._scrub_at = when
+
+    def _heal(self, bucket: str, why: str) -> None:
+        self._trouble(f"{why}; {bucket} is written again from memory")
+        self._damaged(bucket)
+
+
+def open_disk(
+    folder: Path,
+    flush_seconds: float,
+    saved: Callable[[int], None],
+    damaged: Callable[[str], None],
+    trouble: Callable[[str], None],
+) -> Disk:
+    """As `Disk`; one that is damaged as a whole is moved aside, and begun anew."""
+    try:
+        return Disk(folder, flush_seconds, saved, damaged, trouble)
+    except (StoreError, FormatError) as error:
+        aside = folder.with_name(f"{folder.name}-damaged-{time.time_ns()}")
+        folder.rename(aside)
+        trouble(f"{error}; it is {aside} now, and an empty one is begun")
+        return Disk(folder, flush_seconds, saved, damaged, trouble)
+
+
+def _written_head(saved: Saved) -> bytes:
+    """Everything but numbers: two messages, as they would travel."""
+    found = FoundSaved(saved.bucket, "", *saved.rank)
+    prepare = Prepare(
+        *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
+    )
+    header, buffers = Packing(found, prepare).packed()
+    packed: bytes = msgpack.packb([header, *buffers])
+    return packed
+
+
+def _saved(bucket: str, read: Bucket) -> Saved:
+    """What was written; raises ValueError for anything else."""
+    try:
+        header, *buffers = msgpack.unpackb(read.head)
+        found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise ValueError(f"its head is no bucket's: {error}") from error
+    if not isinstance(found, FoundSaved) or not isinstance(prepare, Prepare) or prepare.change is None:
+        raise ValueError("its head is no bucket's")
+    if found.bucket != bucket:
+        raise ValueError(f"its head is that of {found.bucket}")
+    numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
+    return Saved(bucket, found.life, found.term, found.index, prepare.change, prepare.names, numbers)
+
+
+def _raw(buffer: object) -> memoryview:
+    assert isinstance(buffer, bytes | bytearray | memoryview), "numbers are bytes here"
+    return memoryview(buffer)
