@@ -27,6 +27,10 @@ LIVES = {
     "everything": 200,
     "two at least": 150,
     "five copies": 80,
+    "disks": 60,
+    "outages": 60,
+    "one copy on disk": 60,
+    "disks and all": 40,
     "one copy": 100,
 }
 """A thousand and some."""
@@ -41,6 +45,14 @@ FOUND = {
     "claims-unchecked": ("pauses", range(60)),
     "keeps-all": ("pauses", range(200)),
     "caught-early": ("pauses", range(200)),
+    "same-life": ("outages", range(10)),
+    "sessions-go-on": ("disks and all", range(60)),
+    "saved-at-once": ("disks and all", range(40)),
+    "settled-in-memory": ("outages", range(10)),
+    "nothing-lost": ("outages", range(10)),
+    "impatient": ("disks and all", range(10)),
+    "unverified": ("outages", range(10)),
+    "oldest-disk": ("outages", range(10)),
 }
 """In which world, and within which seeds, a planted mistake is found."""
 

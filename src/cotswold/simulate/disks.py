@@ -50,7 +50,11 @@ class SimulatedDisk:
 
     def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
         """What is there, if it is sound."""
-        self._do(lambda: done(None if bucket in self.damaged else self.has.get(bucket)))
+        self._do(lambda: done(self.sound(bucket)))
+
+    def sound(self, bucket: str) -> Saved | None:
+        """What is there; None where that is nothing, or not what was written."""
+        return None if bucket in self.damaged else self.has.get(bucket)
 
     def _merge(self, saved: Saved) -> None:
         before = self.has.get(saved.bucket)

@@ -5,11 +5,12 @@ Knows: one way in which each machine could be wrong. Does not know: how it is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from cotswold.bench.chaos.disk_faults import DISK_FAULTS
+from cotswold.bench.chaos.planting import Fault
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
 from cotswold.server.control.leading import Transact
@@ -22,27 +23,6 @@ from cotswold.server.session import Session
 
 _Any = Any
 """Machines are patched whatever their numbers are."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One of them."""
-
-    sentence: str
-    of: type
-    method: str
-    wrong: Callable[[Callable[..., _Any]], Callable[..., _Any]]
-    """Given the right method, the wrong one."""
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        """While this lasts the machine is wrong."""
-        right = self.of.__dict__[self.method]
-        setattr(self.of, self.method, self.wrong(right))
-        try:
-            yield
-        finally:
-            setattr(self.of, self.method, right)
 
 
 def _any_term(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -179,5 +159,6 @@ FAULTS: Mapping[str, Fault] = {
     "keeps-all": Fault("a copy keeps what may be of another history", Copy, "_is_foreign", _never),
     "caught-early": Fault("a learner is a member before it is waited for", Copy, "prepared", _caught_early),
     "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
+    **DISK_FAULTS,
 }
 """By name."""

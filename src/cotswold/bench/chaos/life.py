@@ -7,12 +7,14 @@ how anybody decides; what is said is judged by `judge`, what is added up by the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import reduce
 from random import Random
 from typing import cast
 
 from cotswold.bench.chaos.judge import BrokenError, Judge
+from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from cotswold.bench.chaos.world import SAMPLES, SHARD, World
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Control, Controller
@@ -21,25 +23,20 @@ from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Copying, Role
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher, State
+from cotswold.server.dispatching import State
 from cotswold.server.messages import (
     COORDINATOR,
     Create,
     Group,
     Join,
-    Message,
-    Ordered,
     Ranges,
     Send,
     Shard,
     Silent,
     TakeOver,
-    Write,
-    Written,
 )
-from cotswold.server.ranges import common, joined, size, without
+from cotswold.server.ranges import common, joined, size
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Said, Samples
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
 from cotswold.simulate.copies import (
@@ -56,135 +53,6 @@ from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
 from cotswold.simulate.process import PlayedProcess
 from cotswold.simulate.replicas import ReplicaPlayer
-
-SHARD = 2
-"""Numbers a shard."""
-SAMPLES = 24
-"""Of an epoch."""
-
-
-@dataclass(frozen=True)
-class World:
-    """What a life is made of."""
-
-    servers: int = 5
-    controllers: int = 3
-    buckets: int = 3
-    shards: int = 2
-    """Of a bucket."""
-    copies: int = 3
-    least: int = 1
-    replicas: int = 2
-    epochs: int = 6
-    faults: Faults = field(default_factory=Faults)
-    kills: float = 0.0
-    """Servers killed a second, all together; likewise the next."""
-    pauses: float = 0.0
-    cuts: float = 0.0
-    """Links cut, one way or both, or a server from all."""
-    controller_faults: float = 0.0
-    replica_faults: float = 0.0
-    checkpoints: float = 0.0
-    state_lost: float = 0.0
-    """The share of requests to the state of which nobody hears the outcome."""
-    disks: bool = False
-    """Whether each server has a disk, which the one that comes after it finds."""
-    outages: float = 0.0
-    """Deaths of all servers at once; likewise disks that are full for a while, or slow, and, a death, the
-    chance that some of what a disk has is damaged."""
-    full: float = 0.0
-    slow: float = 0.0
-    damage: float = 0.0
-    drift: float = 0.01
-    """By which share clocks run faster or slower, at most."""
-
-
-class Recorded(Samples):
-    """A ledger that keeps which samples each bucket has."""
-
-    def __init__(self, samples: int, buckets: int) -> None:
-        super().__init__(samples)
-        self.has: list[list[tuple[int, Ranges]]] = [[] for _ in range(buckets)]
-        """Of each bucket, by session."""
-
-    def said(self, session: int, servers: Sequence[Said]) -> None:
-        """What servers have, of a session that lives."""
-        before = joined(self.open_of(session))
-        super().said(session, servers)
-        gone = without(before, joined(self.open_of(session)))
-        for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append((session, common(gone, applied)))
-
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
-        """What servers had, of a session that is over."""
-        self.said(session, servers)
-        left = joined(self.open_of(session))
-        super().ended(session, servers, bereft)
-        for own, (applied, _) in zip(self.has, servers, strict=True):
-            own.append((session, common(left, applied)))
-
-    def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
-        """A bucket has no more than this of what is not settled."""
-        self.has[bucket] = [
-            (session, joined(common(ranges, ((0, settled),)), common(ranges, has.get(session, ()))))
-            for session, ranges in self.has[bucket]
-        ]
-
-
-class _Dispatcher(Dispatcher):
-    """One whose ledger keeps which samples each bucket has."""
-
-    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
-        assert isinstance(self.ledger, Recorded), "it was given such"
-        for number, each in enumerate(answers):
-            if each.life > self._lives.get(each.server, 0):
-                has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
-                self.ledger.revived(number, has, self._order.settled)
-        return super()._hear_of_lives(answers)
-
-
-class _Coordinator:
-    """Has the weights written, and then is a dispatcher."""
-
-    name = COORDINATOR
-
-    def __init__(
-        self, network: Network, dispatcher: Dispatcher, buckets: Sequence[str], numbers: int
-    ) -> None:
-        self.dispatcher, self._network = dispatcher, network
-        self._unwritten = dict.fromkeys(buckets, numbers)
-        self._wrote = float("-inf")
-        network.players[self.name] = self
-        self._tick()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether all is written."""
-        return not self._unwritten
-
-    def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
-        if isinstance(message, Written):
-            self._unwritten.pop(sender, None)
-        elif self.has_begun:
-            self._network.send(
-                self.name,
-                self.dispatcher.receive(sender, cast(Join, message), self._network.loop.now),
-            )
-
-    def _tick(self) -> None:
-        loop = self._network.loop
-        if self.has_begun:
-            self._network.send(self.name, self.dispatcher.tick(loop.now))
-        elif loop.now - self._wrote > 0.5:
-            self._wrote = loop.now
-            for name, numbers in self._unwritten.items():
-                of = [each.number for each in self.dispatcher.shards if each.server == name]
-                zeros = (0.0,) * numbers
-                self._network.send(
-                    self.name, [Send(name, Write(1, "weights", tuple(of), (zeros,) * len(of)))]
-                )
-        loop.after(0.1, self._tick)
 
 
 class Life:
@@ -225,10 +93,10 @@ class Life:
             silent_seconds=3.0,
             retry_seconds=0.5,
         )
-        self.dispatcher = _Dispatcher(
+        self.dispatcher = RecordedDispatcher(
             rules, self.shards, [(name, name) for name in self.buckets], 0.0, self.ledger
         )
-        self.coordinator = _Coordinator(self.clients, self.dispatcher, self.buckets, SHARD)
+        self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, self.buckets, SHARD)
         self.replicas: list[ReplicaPlayer] = []
         for _ in range(world.replicas):
             self._start_replica()
@@ -361,7 +229,7 @@ class Life:
         self.loop.after(self.random.uniform(0.2, 3), lambda: self._start_server(host, int(number) + 1))
 
     def _kill_all(self) -> None:
-        """All servers at once, where the newest of each bucket is on two sound disks, or on one for certain."""
+        """All servers at once, if the newest of each bucket is on two sound disks, or on one for sure."""
         groups, on = self.groups, Counter[str]()
         for disk in self.disks.values():
             for name, saved in disk.has.items():
@@ -515,6 +383,19 @@ class Life:
             if any(each != rows[0] for each in rows):
                 raise BrokenError(f"{bucket}: copies differ: {rows}")
             self._check_sum(bucket, self.ledger.has[number], rows[0])
+        self._check_account()
+
+    def _check_account(self) -> None:
+        """What counts is in every bucket, and of every sample it is known what became of it."""
+        total, everywhere = self.ledger.total, 0
+        for session in {session for own in self.ledger.has for session, _ in own}:
+            has = [joined(*(ranges for each, ranges in own if each == session)) for own in self.ledger.has]
+            everywhere += size(reduce(common, has))
+        if everywhere != total.counted:
+            raise BrokenError(f"{total.counted} samples count, and {everywhere} are in every bucket")
+        known = total.counted + total.torn + total.refused
+        if (known + total.lost, known + total.left_out) != (total.handed_out, SAMPLES * self.world.epochs):
+            raise BrokenError(f"of {SAMPLES * self.world.epochs} samples this is known: {total}")
 
     def _is_over(self) -> bool:
         if self.dispatcher.trouble:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cotswold.bench.chaos.life import World
+from cotswold.bench.chaos.world import World
 from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)

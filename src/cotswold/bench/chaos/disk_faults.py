@@ -1,0 +1,111 @@
+"""Mistakes about disks that are planted in the machines, to see that the judges find them.
+
+Knows: one way in which each machine could be wrong about what is on a disk. Does not know: how it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cotswold.bench.chaos.planting import Fault
+from cotswold.server.books import Books
+from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.copy import Copy
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import FoundSaved, Group
+from cotswold.server.samples import Samples
+from cotswold.server.saving import Saving
+from cotswold.simulate.disks import SimulatedDisk
+
+_Any = Any
+"""Machines are patched whatever their numbers are."""
+
+
+def _same_life(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, lives: right(self, 0)
+
+
+def _nobody_is_void(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    def void_all(self: Books[_Any], named: Collection[int]) -> None:
+        self.void = 0
+
+    return void_all
+
+
+def _at_once(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def saves(self: Keeper[_Any]) -> Iterator[tuple[int, Saved]]:
+        for number, saved in right(self):
+            self.copies[saved.bucket].saved(saved.index, saved.term)
+            yield number, saved
+
+    return saves
+
+
+def _of_any_term(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def assign(self: Copy[_Any], *words: _Any) -> _Any:
+        saved = self._saved
+        sends = right(self, *words)
+        self._saved = min(saved, self._on_disk)
+        return sends
+
+    return assign
+
+
+def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def answered(self: Saving, order: int, settled: int, saved: Sequence[int | None]) -> None:
+        right(self, order, settled, [])
+
+    return answered
+
+
+def _nothing_is_lost(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, has: ()
+
+
+def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def decided(
+        self: Revival, living: Collection[str], _: Collection[str], now: float, __: _Any
+    ) -> Group | None:
+        found: Group | None = right(self, living, self.group.members, now, (0.0, 0.0))
+        return found
+
+    return decided
+
+
+def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    def sound(self: SimulatedDisk, bucket: str) -> Saved | None:
+        saved = self.has.get(bucket)
+        if saved is None or bucket not in self.damaged:
+            return saved
+        key = min(saved.numbers)
+        return replace(saved, numbers={**saved.numbers, key: (1.0, 1.0)})
+
+    return sound
+
+
+def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def heard(self: Revival, found: FoundSaved) -> None:
+        if found.index >= 0:
+            found = replace(found, life=-found.life, index=10**9 - found.index)
+        right(self, found)
+
+    return heard
+
+
+DISK_FAULTS: Mapping[str, Fault] = {
+    "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
+    "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
+    "saved-at-once": Fault("what is to be written is said to be on the disk", Keeper, "saves", _at_once),
+    "of-any-term": Fault("what was saved in another term counts", Copy, "assign", _of_any_term),
+    "settled-in-memory": Fault("what no disk has is settled", Saving, "answered", _in_memory),
+    "nothing-lost": Fault(
+        "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost
+    ),
+    "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
+    "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
+    "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),
+}
+"""By name."""

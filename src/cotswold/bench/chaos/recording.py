@@ -1,0 +1,103 @@
+"""The coordinator of a seeded life, and its ledger, which keeps what each bucket has.
+
+Knows: what servers say that they have applied. Does not know: what befalls anybody, whether it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from cotswold.server.dispatching import Dispatcher
+from cotswold.server.messages import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
+from cotswold.server.ranges import common, joined, without
+from cotswold.server.samples import Said, Samples
+from cotswold.simulate.network import Network
+
+
+class Recorded(Samples):
+    """A ledger that keeps which samples each bucket has."""
+
+    def __init__(self, samples: int, buckets: int) -> None:
+        super().__init__(samples)
+        self.has: list[list[tuple[int, Ranges]]] = [[] for _ in range(buckets)]
+        """Of each bucket, by session."""
+
+    def said(self, session: int, servers: Sequence[Said]) -> None:
+        """What servers have, of a session that lives."""
+        before = joined(self.open_of(session))
+        super().said(session, servers)
+        gone = without(before, joined(self.open_of(session)))
+        for own, (applied, _) in zip(self.has, servers, strict=True):
+            own.append((session, common(gone, applied)))
+
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+        """What servers had, of a session that is over."""
+        self.said(session, servers)
+        left = joined(self.open_of(session))
+        super().ended(session, servers, bereft)
+        for own, (applied, _) in zip(self.has, servers, strict=True):
+            own.append((session, common(left, applied)))
+
+    def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
+        """A bucket has no more than this of what is not settled."""
+        self.has[bucket] = [
+            (session, joined(common(ranges, ((0, settled),)), common(ranges, has.get(session, ()))))
+            for session, ranges in self.has[bucket]
+        ]
+
+
+class RecordedDispatcher(Dispatcher):
+    """One whose ledger keeps which samples each bucket has."""
+
+    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+        assert isinstance(self.ledger, Recorded), "it was given such"
+        for number, each in enumerate(answers):
+            if each.life > self._lives.get(each.server, 0):
+                has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
+                self.ledger.revived(number, has, self._order.settled)
+        return super()._hear_of_lives(answers)
+
+
+class PlayedCoordinator:
+    """Has the weights written, and then is a dispatcher."""
+
+    name = COORDINATOR
+
+    def __init__(
+        self, network: Network, dispatcher: Dispatcher, buckets: Sequence[str], numbers: int
+    ) -> None:
+        self.dispatcher, self._network = dispatcher, network
+        self._unwritten = dict.fromkeys(buckets, numbers)
+        self._wrote = float("-inf")
+        network.players[self.name] = self
+        self._tick()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all is written."""
+        return not self._unwritten
+
+    def receive(self, sender: str, message: Message) -> None:
+        """A message has come."""
+        if isinstance(message, Written):
+            self._unwritten.pop(sender, None)
+        elif self.has_begun:
+            self._network.send(
+                self.name,
+                self.dispatcher.receive(sender, cast(Join, message), self._network.loop.now),
+            )
+
+    def _tick(self) -> None:
+        loop = self._network.loop
+        if self.has_begun:
+            self._network.send(self.name, self.dispatcher.tick(loop.now))
+        elif loop.now - self._wrote > 0.5:
+            self._wrote = loop.now
+            for name, numbers in self._unwritten.items():
+                of = [each.number for each in self.dispatcher.shards if each.server == name]
+                zeros = (0.0,) * numbers
+                self._network.send(
+                    self.name, [Send(name, Write(1, "weights", tuple(of), (zeros,) * len(of)))]
+                )
+        loop.after(0.1, self._tick)

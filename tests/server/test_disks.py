@@ -1,0 +1,349 @@
+"""What a disk has of a bucket, one message after the other: what the tables say of saving and reviving."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.server.test_copies import BUCKET, contents
+
+from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.copy import NOTHING, Copying
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.saved import Saved, disk_of, next_of
+from cotswold.server.messages import (
+    COORDINATOR,
+    Applied,
+    Assign,
+    Elsewhere,
+    FindSaved,
+    FoundSaved,
+    Group,
+    Here,
+    Leased,
+    OfBucket,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullNewer,
+    Send,
+    Update,
+    Write,
+)
+from cotswold.server.samples import Samples
+from cotswold.server.saving import Saving
+from cotswold.server.versions import behind, later
+
+SESSIONS = ((1, "one"),)
+
+
+class OnDisk:
+    """A server with a disk, and a client that says what the coordinator and a replica say."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.now, self.term = name, 0.0, 1
+        self.keeper = Keeper(name, "host", "address", contents, Copying(saves=True), 0.0)
+        self.disk: dict[str, Saved] = {}
+
+    def assign(self, group: Group) -> None:
+        self.term = group.term
+        self.keeper.receive("controller", Assign(1, group), self.now)
+        self.lease()
+
+    def lease(self) -> None:
+        self.now += 1.0
+        for each in self.keeper.tick(self.now):
+            if isinstance(each.message, Here):
+                self.keeper.receive("controller", Leased(1, self.name, each.message.number, 1.0), self.now)
+
+    def say(
+        self, sender: str, message: Update | PullNewer | Order | Write, term: int | None = None
+    ) -> list[Send]:
+        said = OfBucket(BUCKET, self.term if term is None else term, message)
+        sends = [*self.keeper.receive(sender, said, self.now), *self.keeper.drain(self.now)]
+        return [
+            Send(each.to, each.message.message) if isinstance(each.message, OfBucket) else each
+            for each in sends
+        ]
+
+    def save(self) -> None:
+        for number, saved in self.keeper.saves():
+            before = self.disk.get(saved.bucket)
+            numbers = {**({} if before is None else before.numbers), **saved.numbers}
+            self.disk[saved.bucket] = Saved(**{**vars(saved), "numbers": numbers})
+            self.keeper.saved(number)
+
+    def push(self, number: int, session: int = 1, by: float = 1.0) -> list[Send]:
+        place = (number - 1, number)
+        gradients = ((-by, -by), (-by, -by))
+        update = Update(
+            *("run", session, number, "gradient", (0, 1), (0, 0), 1, 1.0, (place,), 0, (), gradients)
+        )
+        return self.say("one" if session == 1 else "two", update)
+
+    def order(
+        self, number: int, sessions: tuple[tuple[int, str], ...] = SESSIONS, settled: int = 0
+    ) -> Ordered:
+        order = Order(number, sessions, ((1, 1.0),), 0, settled)
+        (send,) = self.say(COORDINATOR, order)
+        assert isinstance(send.message, Ordered)
+        return send.message
+
+    def begin(self) -> None:
+        self.assign(Group(BUCKET, 1, self.name))
+        zeros = (0.0, 0.0)
+        self.say(COORDINATOR, Write(1, "weights", (0, 1), (zeros, zeros)))
+        self.order(1)
+
+    @property
+    def weights(self) -> list[list[float]]:
+        return [list(each) for each in self.keeper.copies[BUCKET].contents.vectors["weights"]]
+
+
+def reborn(before: OnDisk, term: int = 2) -> OnDisk:
+    """The server that has the disk of another, which is dead."""
+    after = OnDisk(next_of(before.name))
+    after.disk = before.disk
+    (asked,) = [after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)]
+    assert asked == [], "first it is read"
+    assert after.keeper.take_recalls() == [BUCKET]
+    after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
+    (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)
+    assert isinstance(found.message, FoundSaved) and found.message.server == after.name
+    after.assign(Group(BUCKET, term, after.name, life=term))
+    return after
+
+
+def test_what_was_saved_begins_another_life_without_what_came_after() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    server.push(2)
+    after = reborn(server)
+    assert after.weights == [[1.0, 1.0]] * 2, "the second is lost"
+    answer = after.order(2)
+    assert (answer.life, answer.restored) == (2, 1)
+    assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),)}
+
+
+def test_numbers_that_did_not_change_are_saved_once_and_are_there_all_the_same() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    change = Update("run", 1, 1, "gradient", (1,), (0,), 1, 1.0, ((0, 1),), 0, (), ((-1.0, -1.0),))
+    server.say("one", change)
+    ((number, saved),) = server.keeper.saves()
+    assert set(saved.numbers) == {("weights", 1)} and saved.change.shards == (0, 1)
+    server.keeper.unsaved(number)
+    ((_, again),) = server.keeper.saves()
+    assert set(again.numbers) == {("weights", 1)}, "what the disk did not take is given again"
+    server.save()
+    assert not list(server.keeper.saves())
+
+
+def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    after = reborn(server)
+    assert after.push(2) == [], "nobody knows yet that there is another life"
+    after.order(2)
+    assert after.push(2) == [], "the coordinator lets it join anew"
+    answer = after.order(3, ((2, "two"),))
+    assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),), 2: ()}
+    (applied,) = after.push(1, session=2)
+    assert isinstance(applied.message, Applied) and after.weights == [[2.0, 2.0]] * 2
+    assert after.order(4, ((2, "two"),)).past == ((1, ((0, 1),)),), "until it is settled"
+    assert after.order(5, ((2, "two"),), settled=1).past == ()
+
+
+def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_the_shard() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    for number in (1, 2, 3):
+        server.push(number)
+    after = reborn(server)
+    (pulled,) = after.say("reader", PullNewer("run", 0, 0, (0, 1), (3, 3)))
+    assert isinstance(pulled.message, PulledNewer) and pulled.message.shards == (0, 1)
+    assert min(pulled.message.versions) > 3 and behind(pulled.message.versions[0], 0) == 0
+
+
+def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    after = reborn(server)
+    said = after.say(COORDINATOR, Order(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
+    assert said == [Send(COORDINATOR, Elsewhere(BUCKET, 2, "server-0.1"))]
+
+
+def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    assert server.order(2).saved == 0, "nothing is on a disk"
+    server.save()
+    assert server.order(3).saved == 2
+    server.assign(Group(BUCKET, 2, server.name))
+    server.order(4)
+    assert server.order(5).saved == 2, "in another term it is to be saved anew"
+    server.save()
+    assert server.order(6).saved == 5
+
+
+def test_a_disk_that_is_damaged_is_given_everything_again() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    assert not list(server.keeper.saves())
+    assert server.keeper.damaged(BUCKET)
+    ((_, saved),) = server.keeper.saves()
+    assert set(saved.numbers) == {("weights", 0), ("weights", 1)}
+    assert not server.keeper.damaged("bucket 1"), "of which there is nothing here"
+
+
+def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    for has in (None, Saved(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
+        after = OnDisk("server-0.1")
+        after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        after.keeper.recalled(BUCKET, has)
+        (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        assert isinstance(found.message, FoundSaved) and found.message.index == NOTHING
+
+
+def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
+    change = server.disk[BUCKET].change
+    return type(change)(**{**vars(change), "shards": shards})
+
+
+# --- controllers ---
+
+
+def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> FoundSaved:
+    return FoundSaved(BUCKET, server, life, term, index)
+
+
+def revival(*members: str) -> Revival:
+    return Revival(Group(BUCKET, 3, members[0], members[1:]), 0.0)
+
+
+PATIENCE = (3.0, 30.0)
+
+
+def test_whoever_has_lost_the_least_begins_another_life() -> None:
+    asked = revival("a", "b", "c")
+    living = ["a.1", "b.1", "c.1", "d"]
+    assert [each.to for each in asked.ask(living, 1, 0.0, 0.25)] == living
+    for each in (found("a.1", index=5), found("b.1", index=7), found("c.1", term=2, index=9)):
+        asked.heard(each)
+    assert asked.decided(living, (), 0.1, PATIENCE) is None, "one has not answered"
+    asked.heard(found("d", life=0, term=1, index=20))
+    assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
+
+
+def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
+    asked = revival("a", "b")
+    asked.heard(found("a.1", life=2, term=2, index=1))
+    asked.heard(found("b.1", life=0, term=3, index=50))
+    decided = asked.decided(["a.1", "b.1"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.primary == "a.1"
+
+
+@pytest.mark.parametrize(
+    ("ended", "term", "at", "is_decided"),
+    [
+        (("a", "b"), 3, 2.9, False),
+        (("a", "b"), 3, 3.0, True),
+        (("a", "b"), 2, 29.0, False),
+        (("a",), 3, 29.0, False),
+        (("a",), 3, 30.0, True),
+    ],
+)
+def test_a_disk_that_is_not_there_is_waited_for_and_a_member_that_may_live_longer(
+    ended: tuple[str, ...], term: int, at: float, is_decided: bool
+) -> None:
+    asked = revival("a", "b")
+    asked.heard(found("a.1", term=term))
+    decided = asked.decided(["a.1"], ended, at, PATIENCE)
+    assert (decided is not None) is is_decided
+
+
+def test_nothing_is_decided_where_no_disk_has_anything() -> None:
+    asked = revival("a")
+    asked.heard(found("a.1", index=NOTHING))
+    assert asked.decided(["a.1"], ("a",), 1000.0, PATIENCE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "disk", "after"),
+    [
+        ("server-3", "server-3", "server-3.1"),
+        ("server-3.9", "server-3", "server-3.10"),
+        ("a.b", "a.b", "a.b.1"),
+    ],
+)
+def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str) -> None:
+    assert (disk_of(name), next_of(name)) == (disk, after)
+
+
+# --- the ledger ---
+
+
+def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
+    assert samples.total.counted == 6 and samples.settled == 6
+    assert samples.revoked({1: ((0, 4),)}) == ((4, 6),)
+    total = samples.total
+    assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, 4)
+    assert samples.revoked({1: ((0, 4),)}) == ()
+    assert samples.hand_out(2, 2) == (4, 6)
+
+
+def test_what_disks_have_is_lost_no_more() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.said(1, [(((0, 6),), ())])
+    samples.forget_below(4)
+    assert samples.revoked({}) == ((4, 6),)
+
+
+def test_of_an_epoch_that_is_over_what_is_lost_is_left_out() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.next_epoch()
+    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert (samples.accounts[0].left_out, samples.free) == (1, 4)
+
+
+def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], bereft=[1])
+    total = samples.total
+    assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
+
+
+def test_what_is_settled_waits_for_the_slowest_disk() -> None:
+    saving = Saving(0)
+    saving.answered(1, 10, [None, None])
+    assert saving.settled == 10 and not saving.is_pending
+    saving.answered(2, 20, [1, 2])
+    saving.answered(3, 30, [2, 3])
+    assert (saving.settled, saving.order, saving.is_pending) == (20, 2, True)
+    saving.lost(25)
+    saving.answered(4, 40, [4, 4])
+    assert (saving.settled, saving.is_pending) == (40, False)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 1000))
+def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
+    assert behind(later(now, lives), later(then, 0)) == max(0, now - then)
+    assert (later(now, lives + 1) > later(then, lives)) and later(now, 0) == now
