@@ -294,12 +294,12 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership(
 
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
     servers = Servers()
-    servers.heard("a", "host a", "at a").held_until = 5.0
+    servers.heard(Here("a", "host a", "at a", 1, ())).held_until = 5.0
     assert servers.gone(5.0) == [] and servers.may_act("a", 5.0)
     assert [each.name for each in servers.gone(5.1)] == ["a"] and servers.gone(5.2) == []
-    servers.heard("a", "host a", "at a")
+    servers.heard(Here("a", "host a", "at a", 1, ()))
     assert servers.lives("a") and servers.ended("a") and not servers.ended("a")
-    servers.heard("a", "host a", "at a")
+    servers.heard(Here("a", "host a", "at a", 1, ()))
     assert not servers.lives("a") and not servers.may_act("a", 0.0)
 
 

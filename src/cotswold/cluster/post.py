@@ -13,7 +13,7 @@ from cotswold.cluster import messages as beginning
 from cotswold.cluster.codec import Packing, decode, encode
 from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
-from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
 from cotswold.cluster.transport import Message as Frame
 from cotswold.server.messages import Message, Send
 
@@ -44,7 +44,7 @@ Event = Letter | Moved | Frame | Lost | Ready
 class Post:
     """Sends and receives messages by the names of peers."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint | Roads) -> None:
         self.endpoint = endpoint
         self._letters: deque[Letter] = deque()
         """That came with one that was handed on."""

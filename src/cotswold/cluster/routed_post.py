@@ -16,18 +16,29 @@ from typing import cast
 
 from cotswold.cluster.messages import Controllers
 from cotswold.cluster.post import AnyMessage, Event, Letter, Moved, Post
-from cotswold.cluster.transport import Endpoint, Lost
+from cotswold.cluster.transport import Endpoint, Lost, Roads
 from cotswold.server.copies.routing import Router, ToRouter
 from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, Send
 
 _TICK_SECONDS = 0.05
+_CALL_SECONDS = 0.2
+"""How often whoever is not there is called."""
 
 
 class RoutedPost(Post):
-    """A post over an endpoint; ``controllers``: address by name, empty for one that is not known yet."""
+    """A post over an endpoint; ``controllers``: address by name, empty for one that is not known yet.
 
-    def __init__(self, endpoint: Endpoint, controllers: Mapping[str, str]) -> None:
-        super().__init__(endpoint)
+    ``servers`` is the endpoint by which servers and controllers are reached, where it is another one: those of
+    a cluster that outlives this run have a token of their own.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, controllers: Mapping[str, str], servers: Endpoint | None = None
+    ) -> None:
+        super().__init__(endpoint if servers is None else Roads({"run": endpoint, "servers": servers}))
+        self._way = servers or endpoint
+        self._called: dict[str, float] = {}
+        """When a server or a controller was called last."""
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
@@ -109,8 +120,10 @@ class RoutedPost(Post):
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """To servers and controllers, which are connected where they are not."""
+        now = time.monotonic()
         for peer in {each.to for each in sends}:
             address = self._controllers.get(peer) or self._router.addresses.get(peer)
-            if address:
-                self.endpoint.connect(peer, address)
+            if address and (self._way.has(peer) or now - self._called.get(peer, 0.0) > _CALL_SECONDS):
+                self._called[peer] = now
+                self._way.connect(peer, address)
         super().deliver(sends)

@@ -157,4 +157,6 @@ class ControllerRole:
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of
-        return [(name, known[name].address) for name in names if name in known and known[name].address]
+        return [
+            (name, known[name].peer_address) for name in names if name in known and known[name].peer_address
+        ]

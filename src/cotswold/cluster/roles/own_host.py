@@ -28,6 +28,8 @@ class Reach:
     """After how long a host that acknowledges nothing is taken for gone."""
     apart: bool = False
     """As if each process had a host of its own: see `Endpoint`."""
+    at: str | None = None
+    """The address of this machine at which it is reached, where it is known better than by ``towards``."""
 
     @classmethod
     def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
@@ -55,7 +57,7 @@ def own_endpoint(name: str, reach: Reach, token: Token | None = None) -> Endpoin
     return Endpoint(
         token,
         name,
-        host=own_host(reach.towards),
+        host=reach.at or own_host(reach.towards),
         ports=reach.one_of_ports,
         encrypt=reach.encrypt,
         lost_seconds=reach.lost_seconds,

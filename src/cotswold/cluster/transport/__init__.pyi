@@ -6,5 +6,6 @@ from .frames import Lost as Lost
 from .frames import Message as Message
 from .frames import Ready as Ready
 from .peer import Traffic as Traffic
+from .roads import Roads as Roads
 
-__all__ = ["Buffer", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Traffic"]
+__all__ = ["Buffer", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Roads", "Traffic"]

@@ -149,6 +149,15 @@ class Endpoint:
         """The names of peers that are connected, or being connected."""
         return tuple(self._peers)
 
+    def has(self, peer: str) -> bool:
+        """Whether a peer is connected, or being connected."""
+        return peer in self._peers
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when there may be something; what was there before `receive` said that
+        there is nothing it may not tell of."""
+        return self._selector.fileno()
+
     def is_here(self, peer: str) -> bool:
         """Whether a peer is on this host; raises KeyError for one that is not connected."""
         return self._peers[peer].address.is_here
@@ -162,7 +171,8 @@ class Endpoint:
         parsed = Address.parsed(address)
         known = self._peers.get(peer)
         if known is not None:
-            if known.address == parsed:
+            is_its_port = parsed.is_port_alone and known.address.tcp == parsed.tcp
+            if known.address == parsed or is_its_port:
                 return
             self._lose(peer, "another process has its name now")
         self._call(peer, parsed)

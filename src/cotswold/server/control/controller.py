@@ -287,7 +287,7 @@ class Controller:
 
     def _here(self, here: Here, now: float) -> list[Send]:
         is_new = not self.servers.lives(here.server)
-        known = self.servers.heard(here.server, here.host, here.address)
+        known = self.servers.heard(here)
         if known.has_ended:
             return []
         if is_new:

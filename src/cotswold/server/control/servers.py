@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cotswold.server.messages import Here
+
 
 @dataclass
 class Known:
@@ -26,6 +28,8 @@ class Known:
     name: str
     host: str = ""
     address: str = ""
+    peer_address: str = ""
+    """Where other servers reach it."""
     is_living: bool = True
     held_until: float = 0.0
     """When no lease of it can hold any more, by the controller's clock."""
@@ -43,10 +47,11 @@ class Servers:
     def __init__(self) -> None:
         self.of: dict[str, Known] = {}
 
-    def heard(self, name: str, host: str, address: str) -> Known:
+    def heard(self, here: Here) -> Known:
         """A server says that it lives; whoever has ended does not come back by that."""
-        known = self.of.setdefault(name, Known(name))
-        known.host, known.address = host, address
+        known = self.of.setdefault(here.server, Known(here.server))
+        known.host, known.address = here.host, here.address
+        known.peer_address = here.peer_address or here.address
         known.is_living = not known.has_ended
         return known
 

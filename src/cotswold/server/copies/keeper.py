@@ -60,9 +60,12 @@ class Keeper(Generic[Values]):
         make: Callable[[str], Contents[Values]],
         copying: Copying,
         now: float,
+        peer_address: str = "",
     ) -> None:
-        """``make`` makes the contents of a bucket in which nothing has happened."""
+        """``make`` makes the contents of a bucket in which nothing has happened; ``peer_address``: where other
+        servers reach it, if that is not ``address``."""
         self.name, self.host, self.address, self.copying = name, host, address, copying
+        self.peer_address = peer_address
         self.lease = Lease()
         self.copies: dict[str, Copy[Values]] = {}
         self._make = make
@@ -135,9 +138,8 @@ class Keeper(Generic[Values]):
         if now - self._said >= self.copying.beat_seconds:
             self._said = now
             number = self.lease.ask(now)
-            sends.append(
-                Send(CONTROLLERS, Here(self.name, self.host, self.address, number, self.leads, self.fenced))
-            )
+            own = self.name, self.host, self.address, number, self.leads, self.fenced, self.peer_address
+            sends.append(Send(CONTROLLERS, Here(*own)))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends

@@ -288,6 +288,8 @@ class Here:
     """(bucket, term) of those of which it acts as the primary."""
     fenced: tuple[tuple[str, int], ...] = ()
     """(bucket, term) of those in which it takes part in no lower term, and knows of no group of that."""
+    peer_address: str = ""
+    """Where other servers reach it; empty where that is ``address``, too."""
 
 
 @dataclass(frozen=True)
