@@ -74,10 +74,10 @@ class Recorded(Samples):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(common(gone, applied))
 
-    def ended(self, session: int, servers: Sequence[Said]) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
         self.said(session, servers)
         left = self.open_of(session)
-        super().ended(session, servers)
+        super().ended(session, servers, bereft)
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(common(left, applied))
 

@@ -336,6 +336,17 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
     assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
+    """The coordinator's orders go to a bucket as soon as it has a primary, whichever others have none yet."""
+    house = House("a")
+    house.assign(Group(BUCKET, 1, "a"))
+    house.lease("a")
+    house.ask("a", COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.ask("a", COORDINATOR, Write(1, "weights", (0, 1), ((1.0, 2.0), (3.0, 4.0))))
+    assert len(said(house.carry(), Written)) == 1
+    assert house.weights("a") == [[1.0, 2.0], [3.0, 4.0]]
+
+
 def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
     house = House("ab")
     house.assign(Group(BUCKET, 3, "a", ("b",)))

@@ -175,6 +175,8 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 CLUSTER_FIELDS = (
     *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
     *(
+        "parameter_servers",
+        "buckets",
         "spread_servers",
         "encrypt",
         "travel",

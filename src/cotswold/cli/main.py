@@ -44,6 +44,7 @@ The same from Python: docs/python.md. All fields of a recipe: cotswold recipe ex
 
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
+    "cluster": ("cluster:app", "Parameter servers that outlive runs: start, status, drain and more."),
     "serve": ("serve:app", "Serve parameters to training loops of your own; serve data: samples."),
     "worker": ("worker:worker", "Lend this machine to runs of strategies batch and downpour."),
     "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),

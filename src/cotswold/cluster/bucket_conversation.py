@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 
 from cotswold.cluster.keepers import Keepers
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.messages import Happened, Serving
+from cotswold.cluster.messages import Count, Happened, Serving
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.staff import Staff
+from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Dispatcher
 
@@ -24,7 +25,9 @@ _AGAIN_SECONDS = 0.5
 class BucketConversation(ReplicaConversation):
     """Whatever the coordinator of such replicas hears."""
 
-    def __init__(self, staff: Staff, machine: Dispatcher, on_event: OnEvent, keepers: Keepers) -> None:
+    def __init__(
+        self, staff: Staff, machine: Dispatcher, on_event: OnEvent, keepers: Keepers | StandingServers
+    ) -> None:
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
 
@@ -32,6 +35,17 @@ class BucketConversation(ReplicaConversation):
     def servers(self) -> list[str]:
         """Processes that keep copies, by name."""
         return self._keepers.servers
+
+    @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done."""
+        return self._keepers.counting
+
+    def close(self) -> None:
+        """Dismiss all, and end their processes."""
+        if isinstance(self._keepers, StandingServers):
+            self._keepers.close()
+        super().close()
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Nobody: a bucket that has no server says nothing, for a while or for ever."""

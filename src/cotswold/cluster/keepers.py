@@ -17,10 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cotswold.cluster.messages import Controllers, Serving
+from cotswold.cluster.messages import Controllers, Count, Serving
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
+from cotswold.cluster.state import Place
 from cotswold.host import Call
 from cotswold.server.control.controller import Control
 from cotswold.server.copies.copy import Copying
@@ -59,6 +60,11 @@ class Keepers:
         return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
 
     @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done."""
+        return Count()
+
+    @property
     def controllers(self) -> dict[str, str]:
         """Where they are, by name; empty for one that has not said so."""
         return {CONTROLLER: self._addresses.get(CONTROLLER, "")}
@@ -74,9 +80,10 @@ class Keepers:
 
     def start_controller(self) -> None:
         """Start it, first of all."""
-        state = {"state": str(self._folder / "state.sqlite")}
+        state = Place(sqlite=str(self._folder / "state.sqlite"))
         control = Control(copies=self._settings.server_copies)
-        self._staff.start(self._call(CONTROLLER, "controller", {**state, "control": asdict(control)}))
+        told = {"state": asdict(state), "control": asdict(control)}
+        self._staff.start(self._call(CONTROLLER, "controller", told))
 
     def start_server(self) -> None:
         """Start one more; the controller is there."""

@@ -148,6 +148,9 @@ class Farewell:
 class Count:
     """The coordinator wants a server's `Counts`."""
 
+    run: str = ""
+    """Of this run alone, where servers have several."""
+
 
 @dataclass(frozen=True)
 class Counts:

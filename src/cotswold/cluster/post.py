@@ -5,8 +5,9 @@ Knows: the endpoint, how messages are written down. Does not know: what they mea
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cotswold.cluster import messages as beginning
@@ -21,6 +22,10 @@ AnyMessage = Message | beginning.Message
 
 _TOGETHER_BYTES = 16 << 20
 """Of messages that go together, but for the last of them."""
+
+
+_CALL_SECONDS = 0.2
+"""How often somebody is called who is not there."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,26 @@ class Moved:
 
 
 Event = Letter | Moved | Frame | Lost | Ready
+
+
+class Calling:
+    """Calls peers, and those who are not there again and again, some times a second."""
+
+    def __init__(self, way: Callable[[str], Endpoint]) -> None:
+        """``way``: the endpoint by which an address is reached."""
+        self._way = way
+        self._called: dict[str, float] = {}
+
+    def meet(self, peers: Mapping[str, str]) -> None:
+        """These, by name and address; whoever has no address is not called."""
+        now = time.monotonic()
+        for name, address in peers.items():
+            if not address:
+                continue
+            endpoint = self._way(address)
+            if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
+                self._called[name] = now
+                endpoint.connect(name, address)
 
 
 class Post:

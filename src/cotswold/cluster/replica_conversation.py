@@ -42,6 +42,11 @@ class ReplicaConversation(Listening):
         """Their names."""
         return [name for name, _ in self.machine.servers]
 
+    @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done."""
+        return Count()
+
     def hear_again(self, sender: str, message: AnyMessage) -> None:
         """A message that came while the cluster was opened."""
         self._let_hear(sender, message)
@@ -81,7 +86,7 @@ class ReplicaConversation(Listening):
             self._on_event(told.pop("kind"), told)
         for server in self.servers:
             if self.watching.to_ask(server, now):
-                self.post.send(server, Count())
+                self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")

@@ -7,6 +7,7 @@ is asked of them afterwards (`cluster.replicas`).
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -25,16 +26,20 @@ from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Made, Serving
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
+from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
+from cotswold.cluster.standing import StandingServers, controllers_at
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import UserError
-from cotswold.host import Call, Processes, Token
+from cotswold.host import Call, Processes, Token, cluster_token_of
+from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
@@ -160,17 +165,21 @@ class ReplicaOpening(Opening):
         held: ExitStack,
     ) -> None:
         """``held``: what ends with the run."""
+        self._run = secrets.token_hex(8)
+        self._controllers = controllers_at(settings.processes.standing)
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._evaluator = evaluator
-        self._run = secrets.token_hex(8)
-        self._keepers: Keepers | None = None
+        self._keepers: Keepers | StandingServers | None = None
         if isinstance(self._post, RoutedPost):
             if settings.processes.ranks > 1:
                 raise UserError(
                     "replicas of several processes push to servers without copies; leave server_copies out"
                 )
-            self._keepers = Keepers(settings.processes, self.staff, self._post, self._call_with, held)
+            if self._controllers:
+                self._keepers = StandingServers(self._post, self._controllers, self._run)
+            else:
+                self._keepers = Keepers(settings.processes, self.staff, self._post, self._call_with, held)
 
     def open_replicas(self) -> OpenedReplicas:
         """Start everything."""
@@ -211,11 +220,12 @@ class ReplicaOpening(Opening):
         if self._keepers is None:
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
-        keepers.start_controller()
-        self._await("the controller", lambda: keepers.has_controller)
-        for _ in range(self._settings.servers):
-            keepers.start_server()
-        self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
+        if isinstance(keepers, Keepers):
+            keepers.start_controller()
+            self._await("the controller", lambda: keepers.has_controller)
+            for _ in range(self._settings.servers):
+                keepers.start_server()
+            self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
         self._post.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
@@ -224,7 +234,8 @@ class ReplicaOpening(Opening):
             return ReplicaConversation(self._post, self.staff, machine, self._on_event)
         conversation = BucketConversation(self.staff, machine, self._on_event, self._keepers)
         description = self._described(made)
-        wanted = m.Create(self._run, description.text, description.buckets, self._settings.servers)
+        servers = self._settings.servers if isinstance(self._keepers, Keepers) else 1
+        wanted = m.Create(self._run, description.text, description.buckets, servers)
         conversation.create(wanted, self._settings.start_seconds)
         return conversation
 
@@ -250,11 +261,25 @@ class ReplicaOpening(Opening):
     def _make_post(self) -> Post:
         if not self._settings.keeps_copies:
             return super()._make_post()
-        return RoutedPost(self._endpoint, {CONTROLLER: ""})
+        if not self._controllers:
+            return RoutedPost(self._endpoint, {CONTROLLER: ""})
+        reach = Reach.of(self._settings, self._task.host)
+        outward = Outward(m.COORDINATOR, self._run, reach)
+        return RoutedPost(self._endpoint, self._controllers, outward)
 
     def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         made = super()._at_work(name, work, arguments)
-        return made if self._keepers is None else {**made, "controllers": self._keepers.controllers}
+        if self._keepers is None:
+            return made
+        standing = {"standing_run": self._run} if self._controllers else {}
+        return {**made, "controllers": self._keepers.controllers, **standing}
+
+    def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
+        call = super()._call(name, role, arguments)
+        token = cluster_token_of(os.environ) if self._controllers else None
+        return (
+            call if token is None else replace(call, environ={**call.environ, CLUSTER_VARIABLE: token.text})
+        )
 
     # --- what processes are told ---
 

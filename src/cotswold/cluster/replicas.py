@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.messages import Count, Counts, Learnt
+from cotswold.cluster.messages import Counts, Learnt
 from cotswold.cluster.opening import POINT, Task
 from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.post import AnyMessage
@@ -271,7 +271,7 @@ class Replicas:
 
         asked = list(self._conversation.servers)
         for server in asked:
-            self._conversation.post.send(server, Count())
+            self._conversation.post.send(server, self._conversation.counting)
         self._conversation.hearing(
             hear, lambda: counts.keys() >= set(asked) & set(self._conversation.servers)
         )

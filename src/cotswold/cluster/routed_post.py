@@ -15,30 +15,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from cotswold.cluster.messages import Controllers
-from cotswold.cluster.post import AnyMessage, Event, Letter, Moved, Post
-from cotswold.cluster.transport import Endpoint, Lost, Roads
+from cotswold.cluster.outward import Outward
+from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
+from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.server.copies.routing import Router, ToRouter
 from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, Send
 
 _TICK_SECONDS = 0.05
-_CALL_SECONDS = 0.2
-"""How often whoever is not there is called."""
 
 
 class RoutedPost(Post):
     """A post over an endpoint; ``controllers``: address by name, empty for one that is not known yet.
 
-    ``servers`` is the endpoint by which servers and controllers are reached, where it is another one: those of
-    a cluster that outlives this run have a token of their own.
+    Servers and controllers are reached by ``outward``, where they are a cluster's that outlives this run.
     """
 
     def __init__(
-        self, endpoint: Endpoint, controllers: Mapping[str, str], servers: Endpoint | None = None
+        self, endpoint: Endpoint, controllers: Mapping[str, str], outward: Outward | None = None
     ) -> None:
-        super().__init__(endpoint if servers is None else Roads({"run": endpoint, "servers": servers}))
-        self._way = servers or endpoint
-        self._called: dict[str, float] = {}
-        """When a server or a controller was called last."""
+        super().__init__(endpoint if outward is None else outward.roads(endpoint))
+        self._calling = Calling((lambda address: endpoint) if outward is None else outward.way)
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
@@ -120,10 +116,8 @@ class RoutedPost(Post):
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """To servers and controllers, which are connected where they are not."""
-        now = time.monotonic()
-        for peer in {each.to for each in sends}:
-            address = self._controllers.get(peer) or self._router.addresses.get(peer)
-            if address and (self._way.has(peer) or now - self._called.get(peer, 0.0) > _CALL_SECONDS):
-                self._called[peer] = now
-                self._way.connect(peer, address)
+        known = (self._controllers, self._router.addresses)
+        self._calling.meet(
+            {peer: of[peer] for peer in {each.to for each in sends} for of in known if of.get(peer)}
+        )
         super().deliver(sends)

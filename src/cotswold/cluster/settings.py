@@ -30,6 +30,9 @@ class ClusterSettings:
     server has lost; None for no such."""
     flush_seconds: float = 1.0
     """That while: what changes is on disk after so long, if the disk is fast enough."""
+    standing: tuple[str, ...] = ()
+    """Where controllers of a cluster of parameter servers are reached that outlives this one, HOST:PORT; then
+    none of these settings about servers counts but `buckets`."""
     buckets: int | None = None
     """Parts of the parameters that have copies, each by itself, at most; 8 a server where nothing is said."""
     travel: Travel = "sandblaster"
@@ -73,7 +76,7 @@ class ClusterSettings:
     @property
     def keeps_copies(self) -> bool:
         """Whether the parameters of replicas are in buckets, each by itself on some servers or disks."""
-        return self.server_copies > 1 or self.disks is not None
+        return self.server_copies > 1 or self.disks is not None or bool(self.standing)
 
     @property
     def lost_seconds(self) -> float:

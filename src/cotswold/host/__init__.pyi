@@ -27,6 +27,7 @@ from .ranks import raise_on_all as raise_on_all
 from .shared_memory import Block as Block
 from .stream import MessageStream as MessageStream
 from .token import Token as Token
+from .token import cluster_token_of as cluster_token_of
 from .token import is_signed as is_signed
 from .token import sign as sign
 from .token import token_in as token_in
@@ -50,6 +51,7 @@ __all__ = [
     "address_towards",
     "available_bytes",
     "claimed_cores",
+    "cluster_token_of",
     "dealt_cores",
     "granted_cores",
     "how",

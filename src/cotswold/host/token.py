@@ -29,6 +29,8 @@ VARIABLE = "COTSWOLD_TOKEN"
 POOL_VARIABLE = "COTSWOLD_POOL_TOKEN"
 """That in which whoever starts ranks with a secret of their own hands on the token of a pool of data servers;
 empty for none."""
+CLUSTER_VARIABLE = "COTSWOLD_CLUSTER_TOKEN"
+"""That in which processes of a run are handed the token of a cluster that outlives it."""
 _BYTES = 32
 _FORM = re.compile(r"[!-~]{32,1024}")
 _OTHERS = 0o077
@@ -67,6 +69,13 @@ def pool_token_of(environ: Mapping[str, str]) -> Token | None:
     """The token of a pool of data servers, where it is another one than this process was started with, else
     that; None if there is none."""
     text = environ.get(POOL_VARIABLE, environ.get(VARIABLE, "")).strip()
+    return Token(text) if text else None
+
+
+def cluster_token_of(environ: Mapping[str, str]) -> Token | None:
+    """The token of a cluster that outlives runs, where it is another one than this process was started with,
+    else that; None if there is none."""
+    text = environ.get(CLUSTER_VARIABLE, environ.get(VARIABLE, "")).strip()
     return Token(text) if text else None
 
 

@@ -105,6 +105,8 @@ def settings_of(
             server_copies=cluster.server_copies,
             disks=str((run / DISKS).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
+            standing=tuple((cluster.parameter_servers or "").split(",")) if cluster.parameter_servers else (),
+            buckets=cluster.buckets or (64 if cluster.parameter_servers else None),
             seed=training.seed,
             threads=training.threads or 1,
             ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,

@@ -11,15 +11,15 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.state import SqliteState, State
+from cotswold.cluster.state import Place, State
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.server.control.controller import Control, Controller, FromServers
@@ -35,19 +35,28 @@ Answered = Callable[[Wish, Found], None]
 
 
 def main(
-    *, name: str, coordinator: str, state: str, reach: Mapping[str, Any], control: Mapping[str, Any]
+    *,
+    name: str,
+    coordinator: str,
+    state: Mapping[str, Any],
+    reach: Mapping[str, Any],
+    control: Mapping[str, Any],
+    port: int | None = None,
 ) -> int:
     """The life of the controller called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``state`` is the path of its SQLite database; ``reach`` are the fields of `Reach`, ``control`` those of
-    `Control`. The token is in the environment. Raises MachineError where the coordinator ends first, and what
-    the state raises.
-    """
+    ``state`` are the fields of `Place`, where its state is kept; ``reach`` are the fields of `Reach`,
+    ``control`` those of `Control`; with ``port`` it is reached there by whoever knows no more than that. The
+    token is in the environment. Raises MachineError where the coordinator ends first, and what the state
+    raises."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
-    with own_endpoint(name, Reach(**reach)) as endpoint:
+    found = Reach(**reach)
+    if port is not None:
+        found = replace(found, ports=(port, port), mode="curve")
+    with own_endpoint(name, found) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
-        with StateThread(Path(state)) as kept:
+        with StateThread(Place(**state)) as kept:
             post.send(COORDINATOR, Serving(name, endpoint.address))
             ControllerRole(name, post, kept, Control(**control)).run()
     return 0
@@ -56,10 +65,10 @@ def main(
 class StateThread:
     """A state that is asked in a thread of its own, one thing after the other."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: Place) -> None:
         self._working = Working()
         self._state: State | None = None
-        self._working.do(partial(self._open, path))
+        self._working.do(partial(self._open, place))
 
     def __enter__(self) -> StateThread:
         return self
@@ -80,8 +89,8 @@ class StateThread:
         """Ask; ``answered`` hears of it when it is taken."""
         self._working.do(partial(self._ask, wish, answered))
 
-    def _open(self, path: Path) -> None:
-        self._state = SqliteState(path)
+    def _open(self, place: Place) -> None:
+        self._state = place.opened()
 
     def _close(self) -> None:
         if self._state is not None:

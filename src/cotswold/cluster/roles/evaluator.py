@@ -48,16 +48,26 @@ def main(
     silent_seconds: float = 10.0,
     device: str = "cpu",
     controllers: Mapping[str, str] | None = None,
+    standing_run: str = "",
 ) -> int:
     """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a judgement may stand still;
-    ``device``: as for `own_device`; ``controllers``: as for `at_work`. The token is in the environment.
-    Raises UserError where there is no such work, MachineError where the coordinator or a server ends first or
-    a judgement stands still, and what the work raises.
-    """
+    ``device``: as for `own_device`; ``controllers`` and ``standing_run``: as for `at_work`. The token is in
+    the environment. Raises UserError where there is no such work, MachineError where the coordinator or a
+    server ends first or a judgement stands still, and what the work raises."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    at = at_work(name, coordinator, work, arguments, reach, threads, device, controllers=controllers)
+    at = at_work(
+        name,
+        coordinator,
+        work,
+        arguments,
+        reach,
+        threads,
+        device,
+        controllers=controllers,
+        standing_run=standing_run,
+    )
     with at as (made, post):
         judging = cast(JudgeWork, made)  # as promised
         EvaluatorRole(judging, post, name, silent_seconds).run()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import Any, cast, get_args
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.description import Description, run_of
 from cotswold.cluster.messages import Controllers, Count, Finish, Happened, Peers, Serving
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.post import AnyMessage, Calling, Letter, Post
+from cotswold.cluster.roles.clients import Clients
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.disk import Disk, open_disk
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
@@ -35,6 +38,7 @@ from cotswold.server.messages import (
     Assign,
     Describe,
     Described,
+    Elsewhere,
     Fence,
     FindSaved,
     OfBucket,
@@ -62,20 +66,24 @@ def main(
     copying: Mapping[str, Any],
     disk: str | None = None,
     flush_seconds: float = 1.0,
+    roads: Mapping[str, str] | None = None,
 ) -> int:
     """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
 
     ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
-    the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. The token is in the
+    the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
+    machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The token is in the
     environment. Raises MachineError where the coordinator ends first, and what the disk raises.
     """
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
-    with own_endpoint(name, Reach(**reach)) as endpoint:
-        endpoint.connect(COORDINATOR, coordinator)
-        post = Post(endpoint)
-        post.send(COORDINATOR, Serving(name, endpoint.address))
-        role = KeeperRole(name, host, post, controllers, replace(Copying(**copying), saves=disk is not None))
+    with ExitStack() as held:
+        ways = open_ways(name, Reach(**reach), roads or {}, held)
+        ways.administration.connect(COORDINATOR, coordinator)
+        post = Post(ways.all)
+        post.send(COORDINATOR, Serving(name, ways.administration.address))
+        saving = replace(Copying(**copying), saves=disk is not None)
+        role = KeeperRole(name, host, post, controllers, saving, ways)
         if disk is None:
             role.run()
         else:
@@ -88,13 +96,22 @@ class KeeperRole:
     """One such server's process."""
 
     def __init__(
-        self, name: str, host: str, post: Post, controllers: Mapping[str, str], copying: Copying
+        self,
+        name: str,
+        host: str,
+        post: Post,
+        controllers: Mapping[str, str],
+        copying: Copying,
+        ways: Ways,
     ) -> None:
-        self._name, self._post, self._controllers = name, post, dict(controllers)
+        self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
         self._runs: dict[str, Description] = {}
         self._machine: Keeper[Array] = Keeper(
-            name, host, post.endpoint.address, self._contents, copying, time.monotonic()
+            *(name, host, ways.updates.address, self._contents, copying, time.monotonic()),
+            ways.replication.address,
         )
+        self._calling = Calling(lambda address: ways.administration)
+        self._clients = Clients()
         self._work = Work()
         self._is_due = False
         """Whether something has come since queues were drained: what is kept back waits for that."""
@@ -139,14 +156,16 @@ class KeeperRole:
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
             case Peers(addresses) if sender in self._controllers:
-                self._post.meet(each for each in addresses if each[0] != self._name)
+                for peer, address in addresses:
+                    if peer != self._name:
+                        self._ways.replication.connect(peer, address)
             case Controllers(addresses) if sender == COORDINATOR:
                 self._controllers.update(addresses)
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._runs[run] = Description.of(description)
-            case Count():
-                self._post.send(sender, self._counts())
+            case Count(run):
+                self._post.send(sender, self._counts(run))
             case Assign() | Fence() | FindSaved() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
@@ -162,6 +181,8 @@ class KeeperRole:
         if isinstance(message, OfBucket) and message.bucket in self._spoken:
             self._flush()  # before numbers change that are said
         self._work.begin()
+        if isinstance(message, OfBucket):
+            sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
         if isinstance(message, OfBucket) and isinstance(message.message, Update):
             self._work.took(sender, message.message)
@@ -187,7 +208,7 @@ class KeeperRole:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._post.meet(self._controllers.items())  # nothing happens where they are connected
+        self._calling.meet(self._controllers)
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
         if self._disk is not None:
@@ -225,14 +246,23 @@ class KeeperRole:
         for each in sends:
             if isinstance(each.message, OfBucket | Prepare):
                 self._spoken.add(each.message.bucket)
-            to = self._controllers if each.to == CONTROLLERS else (each.to,)
-            self._sends += [Send(name, each.message) for name in to]
+            if each.to == CONTROLLERS:
+                self._sends += [Send(name, each.message) for name in self._controllers]
+            elif isinstance(each.message, OfBucket | Elsewhere):
+                peer = self._clients.peer(each.to, run_of(each.message.bucket))
+                self._sends.append(Send(peer, each.message))
+            else:
+                self._sends.append(each)
 
     def _contents(self, bucket: str) -> Any:
         return self._runs[run_of(bucket)].contents(bucket)
 
-    def _counts(self) -> Any:
-        led = [each for each in self._machine.copies.values() if each.role is Role.PRIMARY]
+    def _counts(self, run: str) -> Any:
+        led = [
+            each
+            for name, each in self._machine.copies.items()
+            if each.role is Role.PRIMARY and run in ("", run_of(name))
+        ]
         return self._work.counts(
             self._name, [each.contents.updates for each in led], self._post.endpoint.refused
         )

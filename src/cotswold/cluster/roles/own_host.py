@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.address import Mode
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, address_towards, token_of
 
@@ -30,6 +31,8 @@ class Reach:
     """As if each process had a host of its own: see `Endpoint`."""
     at: str | None = None
     """The address of this machine at which it is reached, where it is known better than by ``towards``."""
+    mode: Mode | None = None
+    """How callers over TCP prove themselves, where it does not follow from the rest: see `Endpoint`."""
 
     @classmethod
     def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
@@ -60,6 +63,7 @@ def own_endpoint(name: str, reach: Reach, token: Token | None = None) -> Endpoin
         host=reach.at or own_host(reach.towards),
         ports=reach.one_of_ports,
         encrypt=reach.encrypt,
+        mode=reach.mode,
         lost_seconds=reach.lost_seconds,
         apart=reach.apart,
     )

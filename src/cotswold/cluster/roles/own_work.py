@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.own_device import compute_on, own_device
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
@@ -33,15 +34,16 @@ def at_work(
     device: str = "cpu",
     place: int = 0,
     controllers: Mapping[str, str] | None = None,
+    standing_run: str = "",
 ) -> Iterator[tuple[object, Post]]:
     """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
     the block.
 
     ``reach`` are the fields of `Reach`; ``device`` and ``place``: where it computes, as for `own_device`;
-    that is this thread's device then; ``controllers``: address by name, where servers keep copies. The token
-    is in the environment. Raises UserError where there is no such work or no token, or where the work stays
-    on the CPU, and what `own_device` and the work raise.
-    """
+    that is this thread's device then; ``controllers``: address by name, where servers keep copies;
+    ``standing_run``: what the run is called there, where they outlive it. The token is in the environment.
+    Raises UserError where there is no such work or no token, or where the work stays on the CPU, and what
+    `own_device` and the work raise."""
     torch.set_num_threads(threads)
     keep_freed_bytes()
     with ExitStack() as held:
@@ -56,4 +58,10 @@ def at_work(
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(COORDINATOR, coordinator)
-        yield made, RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
+        if not controllers:
+            yield made, Post(endpoint)
+            return
+        outward = Outward(name, standing_run, Reach(**reach)) if standing_run else None
+        post = RoutedPost(endpoint, controllers, outward)
+        held.callback(post.endpoint.close)
+        yield made, post

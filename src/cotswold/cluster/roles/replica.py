@@ -69,19 +69,17 @@ def main(
     device: str = "cpu",
     place: int = 0,
     controllers: Mapping[str, str] | None = None,
+    standing_run: str = "",
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
     ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`;
-    ``controllers``: as for `at_work`. The
-    token is in the environment. Raises UserError where there is no such work, MachineError where the
-    coordinator ends first or a step stands still, and what the work raises.
-    """
-    with at_work(name, coordinator, work, arguments, reach, threads, device, place, controllers) as (
-        made,
-        post,
-    ):
+    ``controllers`` and ``standing_run``: as for `at_work`. The token is in the environment. Raises UserError
+    where there is no such work, MachineError where the coordinator ends first or a step stands still, and
+    what the work raises."""
+    began = name, coordinator, work, arguments, reach, threads, device, place, controllers, standing_run
+    with at_work(*began) as (made, post):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
         paced = Pace(**pace), Stepping(**stepping)
         role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)

@@ -3,6 +3,7 @@ from .gateway import Etcd as Etcd
 from .gateway import Tls as Tls
 from .keeping import OutcomeUnknownError as OutcomeUnknownError
 from .keeping import State as State
+from .place import Place as Place
 from .sqlite import SqliteState as SqliteState
 
-__all__ = ["Etcd", "EtcdState", "OutcomeUnknownError", "SqliteState", "State", "Tls"]
+__all__ = ["Etcd", "EtcdState", "OutcomeUnknownError", "Place", "SqliteState", "State", "Tls"]

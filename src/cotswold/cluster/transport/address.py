@@ -80,6 +80,13 @@ class Address:
         return cls(_UNKNOWN, 0, _NONE, None, f"tcp://{shown}:{port}", "curve")
 
     @property
+    def tcp_host(self) -> str:
+        """The host at which it listens; raises ClusterError for one that listens on its own host alone."""
+        if self.tcp is None:
+            raise ClusterError(f"the endpoint at {self.unix} has no port; give it a host's address")
+        return self.tcp.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+
+    @property
     def is_port_alone(self) -> bool:
         """Whether `at_port` made it."""
         return self.host == _UNKNOWN

@@ -154,8 +154,8 @@ class Endpoint:
         return peer in self._peers
 
     def fileno(self) -> int:
-        """A descriptor that can be read when there may be something; what was there before `receive` said that
-        there is nothing it may not tell of."""
+        """A descriptor that can be read when there may be something; what was there before `receive` said
+        that there is nothing it may not tell of."""
         return self._selector.fileno()
 
     def is_here(self, peer: str) -> bool:

@@ -2,10 +2,9 @@
 
 Knows: which endpoint has which peer. Does not know: what goes on which road.
 
-A peer is known on one road: by its name it is told which endpoint a message leaves by. What comes on any road is
-an event like any other. The first road is the one on which whoever is called is connected, if nothing else is
-said (`on`).
-"""
+A peer is known on one road: by its name it is told which endpoint a message leaves by. What comes on any road
+is an event like any other. The first road is the one on which whoever is called is connected, if nothing else
+is said (`on`)."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Roads:
     def __init__(self, roads: Mapping[str, Endpoint]) -> None:
         assert roads, "there is a road"
         self.roads = dict(roads)
-        self._all = tuple(self.roads.values())
+        self._all = tuple(dict.fromkeys(self.roads.values()))
         self._first = self._all[0]
         self._turn = 0
         """Whose events are taken next."""
@@ -47,6 +46,11 @@ class Roads:
         """The endpoint of a road."""
         return self.roads[road]
 
+    def add(self, road: str, endpoint: Endpoint) -> None:
+        """One road more; it is closed with the others."""
+        self.roads[road] = endpoint
+        self._all = tuple(dict.fromkeys(self.roads.values()))
+
     @property
     def peers(self) -> Sequence[str]:
         """Whoever is connected, or being connected, on any road."""
@@ -56,6 +60,16 @@ class Roads:
     def message_bytes(self) -> int:
         """A message of more is refused."""
         return min(each.message_bytes for each in self._all)
+
+    @property
+    def most_waiting_bytes(self) -> int:
+        """A peer for which more wait is dropped."""
+        return min(each.most_waiting_bytes for each in self._all)
+
+    @property
+    def port_address(self) -> str:
+        """``HOST:PORT`` on the first road; raises AssertionError without a port."""
+        return self._first.port_address
 
     @property
     def refused(self) -> Counter[str]:
@@ -120,7 +134,8 @@ class Roads:
     def flush(self, timeout: float) -> bool:
         """Wait until all that was sent has been handed to the connections; whether it was, in time."""
         deadline = time.monotonic() + timeout
-        return all([each.flush(max(0.0, deadline - time.monotonic())) for each in self._all])
+        done = [each.flush(max(0.0, deadline - time.monotonic())) for each in self._all]
+        return all(done)
 
     def close(self, linger: float = 1.0) -> None:
         """Hang up on all."""

@@ -38,6 +38,13 @@ class Cluster(Section):
     all servers that have a part of the parameters die at once, others go on from their disks: of the newest
     updates, those of this time are lost, which is counted, and their samples are handed out again. None
     where nothing is said: the run is then resumed from its last checkpoint (Chilimbi et al. 2014, 3.3.2)."""
+    parameter_servers: Text | None = None
+    """For `downpour`: the controllers of a cluster of parameter servers that stands (`cotswold cluster
+    start`), `host:port,host:port`, which keeps the parameters of this run among others; the cluster's token
+    is in COTSWOLD_CLUSTER_TOKEN. The run then starts no servers of its own."""
+    buckets: Processes | None = None
+    """For `downpour` with copies: parts of the parameters, each of which has its copies by itself, at most; 8
+    a server where nothing is said, and 64 on a cluster that stands."""
     address: Text | None = None
     """The head of a Ray cluster, `host:port`, on whose machines the processes are started; on this machine
     alone where nothing is said."""
@@ -77,7 +84,7 @@ class Cluster(Section):
     @property
     def keeps_copies(self) -> bool:
         """Whether the parameters are in parts that servers give to each other, or to those after them."""
-        return self.server_copies > 1 or self.flush_seconds is not None
+        return self.server_copies > 1 or self.flush_seconds is not None or self.parameter_servers is not None
 
     @property
     def alone(self) -> bool:

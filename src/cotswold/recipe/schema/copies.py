@@ -12,9 +12,21 @@ from cotswold.recipe.schema.training import DownpourTraining
 def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool) -> None:
     """Raise ValueError where servers are to keep copies and cannot; ``has_grid``: that of a replica."""
     servers, copies = cluster.servers, cluster.server_copies
+    if cluster.buckets is not None and not cluster.keeps_copies:
+        raise ValueError(
+            "cluster.buckets are parts that have copies; set cluster.server_copies, or take it out"
+        )
     if not cluster.keeps_copies:
         return
     asked = "cluster.server_copies" if copies > 1 else "cluster.flush_seconds"
+    if cluster.parameter_servers is not None:
+        if copies > 1 or servers > 1 or cluster.flush_seconds is not None:
+            raise ValueError(
+                "a cluster that stands has its own servers, copies and disks (`cotswold cluster start`); "
+                "take cluster.servers, cluster.server_copies and cluster.flush_seconds out, or "
+                "cluster.parameter_servers"
+            )
+        asked = "cluster.parameter_servers"
     if servers < copies:
         raise ValueError(
             f"cluster.server_copies is {copies}, each on a server of its own, and there are {servers} "

@@ -365,7 +365,7 @@ class Recipe(Section):
         check_copies(self.cluster, training, has_grid=self.gang is not None)
         own = {
             *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
-            *("spread_servers", "encrypt", "silence", "metrics"),
+            *("spread_servers", "encrypt", "silence", "metrics", "parameter_servers", "buckets"),
         }
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):

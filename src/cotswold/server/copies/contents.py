@@ -81,7 +81,7 @@ class Contents(Generic[Values]):
             return self._updates.receive(sender, message)
         if sender != COORDINATOR:
             return []
-        if self._updates.books.order.number:  # it comes again, and late
+        if self._updates.books.order.number and message.name in self._server.vectors:  # it comes again, late
             return [Send(sender, Written(message.number, self._server.name))]
         sends = self._server.receive(sender, message)
         self._updates.books.wrote(self._server.numbers)

@@ -62,8 +62,8 @@ class Keeper(Generic[Values]):
         now: float,
         peer_address: str = "",
     ) -> None:
-        """``make`` makes the contents of a bucket in which nothing has happened; ``peer_address``: where other
-        servers reach it, if that is not ``address``."""
+        """``make`` makes the contents of a bucket in which nothing has happened; ``peer_address``: where
+        other servers reach it, if that is not ``address``."""
         self.name, self.host, self.address, self.copying = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()

@@ -1,0 +1,64 @@
+"""A host of a cluster of parameter servers that outlives runs: started, and served until it is asked to end.
+
+Knows: where the secret is, words for what happens, the file that has it. Does not know: how servers work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.connecting import secret_of
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.cluster.station import StationSettings
+    from cotswold.host import Token
+    from cotswold.run import Stop
+
+EVENTS = "events.jsonl"
+_LOOK_SECONDS = 0.2
+_QUIET = ("serving",)
+"""Events that are written down and not said."""
+
+
+def cluster_secret(token: Path | None) -> Token:
+    """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN."""
+    from cotswold.host import cluster_token_of, token_in
+
+    if token is not None:
+        return token_in(token)
+    found = cluster_token_of(os.environ)
+    if found is None:
+        raise UserError(
+            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN"
+        )
+    return secret_of(found)
+
+
+def serve_host(
+    settings: StationSettings,
+    token: Token,
+    stop: Stop,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> None:
+    """Have this host serve until ``stop``; what happens is said, and written into the host's folder."""
+    from cotswold.cluster.station import Station
+
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    with (settings.folder / EVENTS).open("a", buffering=1) as file:
+
+        def hear(kind: str, name: str, sentence: str) -> None:
+            told = {"time": round(time.time(), 3), "kind": kind, "name": name, "sentence": sentence}
+            file.write(json.dumps(told) + "\n")
+            if kind not in _QUIET:
+                say(sentence)
+
+        with Station(settings, token, hear) as station:
+            say(f"serving on {settings.at}: " + ", ".join(station.processes))
+            while stop.signal is None:
+                station.step(_LOOK_SECONDS)

@@ -1,0 +1,246 @@
+"""`cotswold cluster start` and `add`: this host's part of a cluster of parameter servers.
+
+Knows: the words of the commands. Does not know: which processes there are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cotswold.cluster.station import StationSettings
+
+_STOPPING = (
+    "stopping: servers and the controller of this host end; what they have is on its disk, and on other "
+    "hosts; once more to leave at once"
+)
+
+
+def start(
+    *,
+    listen: str = "127.0.0.1",
+    controllers: str | None = None,
+    servers: int = 2,
+    folder: Path = Path("cluster"),
+    token_file: Path | None = None,
+    copies: int = 3,
+    copies_min: int = 1,
+    flush_seconds: float = 1.0,
+    disks: bool = True,
+    etcd: str | None = None,
+    etcd_ca: Path | None = None,
+    etcd_cert: Path | None = None,
+    etcd_key: Path | None = None,
+    etcd_prefix: str = "cotswold/",
+    updates: str | None = None,
+    replication: str | None = None,
+    name: str = "",
+    ports: str | None = None,
+    encrypt: bool = True,
+) -> int:
+    """Be a host of a cluster of parameter servers, until Ctrl-C or SIGTERM.
+
+    The cluster outlives runs, which name its controllers: each of the parameters of a
+    run has copies on several servers, and what was acknowledged outlives a server, a
+    host, or, but for the last seconds, all of them. Start it on each host with the same
+    --controllers, of which those run whose host is this one. One controller keeps its
+    state in a file of its host; several need an etcd that all reach. This process
+    starts again whatever of its host ends. Exit code 0: ended as asked; 1: something of
+    this host cannot be used; 2: a mistake of the caller's. docs/operations.md
+
+    Examples:
+
+      cotswold cluster start --token-file token
+      cotswold train adam-mnist --set cluster.parameter_servers='"127.0.0.1:7400"'
+
+      cotswold cluster start --listen 10.0.0.1 --token-file token \\
+        --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --etcd 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+
+    Parameters
+    ----------
+    listen
+        The address of this host by which others reach it.
+    controllers
+        HOST or HOST:PORT of all controllers of the cluster, with commas; port 7400 where none is said. The
+        one of this host alone by default.
+    servers
+        Parameter servers of this host.
+    folder
+        A folder of this host's own, for what servers have on disk, logs and events.jsonl.
+    token_file
+        A file with the cluster's secret, which this user alone can read; made where it is not there.
+        COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+    copies
+        Of each part of the parameters, 1 to 5, on different servers, and on different hosts where there are.
+    copies_min
+        With fewer copies than that pushes wait.
+    flush_seconds
+        What changes is on disk after so long: what may be lost where all copies die at once.
+    disks
+        Whether servers keep on disk what they know.
+    etcd
+        HOST:PORT of the members of an etcd, in which several controllers keep their state.
+    etcd_ca
+        The file with the certificate of etcd's authority: connections are encrypted then.
+    etcd_cert
+        The file with a certificate of this client, where etcd asks for one.
+    etcd_key
+        The file with the key to that.
+    etcd_prefix
+        Before all keys, so that several clusters may share an etcd.
+    updates
+        The address of this host at which clients push and pull, where it is another one.
+    replication
+        The address of this host at which servers send each other copies, where it is another one.
+    name
+        What servers of this host are called by; its address by default.
+    ports
+        The ports at which servers listen, FIRST-LAST; any by default.
+    encrypt
+        Whether everything between hosts is encrypted.
+    """
+    from cotswold.cluster.state import Place
+    from cotswold.cluster.station import StationSettings
+    from cotswold.errors import UserError
+    from cotswold.server.control.controller import Control
+    from cotswold.server.copies.copy import Copying
+
+    try:
+        control = Control(copies=copies)
+    except ValueError as error:
+        raise UserError(f"--copies: {error}") from error
+    if not 1 <= copies_min <= copies:
+        raise UserError(
+            f"--copies-min {copies_min}, --copies {copies}: the least is 1 to as many as there are"
+        )
+    place = None
+    if etcd is not None:
+        authority, certificate, key = (
+            None if each is None else str(each) for each in (etcd_ca, etcd_cert, etcd_key)
+        )
+        place = Place(None, _named(etcd), authority, certificate, key, etcd_prefix)
+    elif etcd_ca or etcd_cert or etcd_key:
+        raise UserError("certificates are for an etcd; name it: --etcd HOST:PORT,HOST:PORT,HOST:PORT")
+    settings = StationSettings(
+        listen,
+        _named(controllers or listen),
+        servers,
+        folder,
+        place,
+        name,
+        _roads(updates, replication),
+        control,
+        Copying(least=copies_min),
+        flush_seconds if disks else None,
+        encrypt,
+        _ports(ports),
+    )
+    return _serve(settings, token_file)
+
+
+def add(
+    *,
+    controllers: str,
+    listen: str = "127.0.0.1",
+    servers: int = 1,
+    folder: Path = Path("cluster-added"),
+    token_file: Path | None = None,
+    copies_min: int = 1,
+    flush_seconds: float = 1.0,
+    disks: bool = True,
+    updates: str | None = None,
+    replication: str | None = None,
+    name: str = "",
+    ports: str | None = None,
+    encrypt: bool = True,
+) -> int:
+    """Add servers of this host to a cluster that runs, until Ctrl-C or SIGTERM.
+
+    They are given copies while runs go on. Before they are taken away again, `cotswold
+    cluster drain` has others take over what they have; without that the other copies go
+    on, and new ones are made.
+
+    Examples:
+
+      cotswold cluster add --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --listen 10.0.0.4 --token-file token
+
+    Parameters
+    ----------
+    controllers
+        HOST or HOST:PORT of the controllers of the cluster, with commas.
+    listen
+        The address of this host by which others reach it.
+    servers
+        Parameter servers of this host.
+    folder
+        A folder of this host's own, for what servers have on disk, logs and events.jsonl.
+    token_file
+        A file with the cluster's secret, which this user alone can read; COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
+    copies_min
+        As for the other hosts.
+    flush_seconds
+        What changes is on disk after so long.
+    disks
+        Whether servers keep on disk what they know.
+    updates
+        The address of this host at which clients push and pull, where it is another one.
+    replication
+        The address of this host at which servers send each other copies, where it is another one.
+    name
+        What servers of this host are called by; its address by default.
+    ports
+        The ports at which servers listen, FIRST-LAST; any by default.
+    encrypt
+        Whether everything between hosts is encrypted.
+    """
+    from cotswold.cluster.station import StationSettings
+    from cotswold.server.copies.copy import Copying
+
+    settings = StationSettings(
+        at=listen,
+        controllers=_named(controllers),
+        servers=servers,
+        folder=folder,
+        name=name,
+        roads=_roads(updates, replication),
+        copying=Copying(least=copies_min),
+        flush_seconds=flush_seconds if disks else None,
+        encrypt=encrypt,
+        ports=_ports(ports),
+        has_controller=False,
+    )
+    return _serve(settings, token_file)
+
+
+def _serve(settings: StationSettings, token_file: Path | None) -> int:
+    from cotswold.api.interrupting import stopping
+    from cotswold.api.progress import say
+    from cotswold.api.standing import cluster_secret, serve_host
+    from cotswold.run import Stop
+
+    stop = Stop()
+    with stopping(stop, _STOPPING):
+        serve_host(settings, cluster_secret(token_file), stop, say)
+    say("ended")
+    return 0
+
+
+def _named(controllers: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in controllers.split(",") if each.strip())
+
+
+def _roads(updates: str | None, replication: str | None) -> dict[str, str]:
+    given = {"updates": updates, "replication": replication}
+    return {road: address for road, address in given.items() if address is not None}
+
+
+def _ports(ports: str | None) -> tuple[int, int] | None:
+    from cotswold.errors import UserError
+    from cotswold.recipe.schema.cluster import port_range
+
+    try:
+        return port_range(ports)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error

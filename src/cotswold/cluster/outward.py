@@ -1,0 +1,69 @@
+"""The way from a run to a cluster that outlives it: by the cluster's token, on the network where each server
+is.
+
+Knows: addresses of this machine on its networks, endpoints of a client. Does not know: who is called,
+messages.
+
+A cluster may have a network for pushes and pulls, and another for controllers. What a client is answered
+comes by the network of the address that it gave: so it has an endpoint on each network on which it calls
+somebody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cotswold.cluster.roles.clients import scoped
+from cotswold.cluster.roles.own_host import Reach, own_endpoint, own_host
+from cotswold.cluster.transport import Endpoint, Roads
+from cotswold.cluster.transport.address import Address
+from cotswold.errors import UserError
+from cotswold.host import Token, cluster_token_of
+
+_RUN = "run"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A cluster that outlives runs, as the processes of one are told of it."""
+
+    controllers: Mapping[str, str]
+    """Address by name."""
+    run: str
+    """What the run is called there."""
+
+
+class Outward:
+    """The endpoints of the process called ``name`` towards a cluster; `Roads` closes them."""
+
+    def __init__(self, name: str, run: str, reach: Reach, token: Token | None = None) -> None:
+        """``reach``: as for the run's own processes. The token is in the environment where none is given."""
+        found = token or cluster_token_of(os.environ)
+        if found is None:
+            raise UserError(
+                f"{name} needs the token of the cluster of parameter servers: set COTSWOLD_CLUSTER_TOKEN"
+            )
+        self._name, self._token, self._reach = scoped(name, run), found, reach
+        self._ways: dict[str | None, Endpoint] = {}
+        self._own: dict[str, str | None] = {}
+        """This machine's address on the network of another."""
+        self._roads: Roads | None = None
+
+    def roads(self, run: Endpoint) -> Roads:
+        """The run's own endpoint, and these."""
+        self._roads = Roads({_RUN: run})
+        return self._roads
+
+    def way(self, address: str) -> Endpoint:
+        """The endpoint on the network of an address; raises MachineError where there is no way to it."""
+        assert self._roads is not None, "they are among roads"
+        towards = Address.parsed(address).tcp_host
+        if towards not in self._own:
+            self._own[towards] = own_host(towards)
+        own = self._own[towards]
+        if own not in self._ways:
+            here = replace(self._reach, towards=towards, at=own)
+            self._ways[own] = own_endpoint(self._name, here, self._token)
+            self._roads.add(f"servers {own}", self._ways[own])
+        return self._ways[own]

@@ -1,0 +1,88 @@
+"""Servers of a cluster that outlives runs, as one run has them.
+
+Knows: who the controllers are, how buckets are made and given back. Does not know: who has which bucket, how
+such a cluster is started (`cluster.station`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from cotswold.cluster.messages import Count, Serving
+from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.transport.address import Address
+from cotswold.errors import UserError
+from cotswold.server.messages import CONTROLLERS, Create
+
+PORT = 7400
+"""At which a controller listens, if nothing else is said."""
+_WORDS = re.compile(r"[^A-Za-z0-9.]+")
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """The host and the port of a controller; raises UserError.
+
+    >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
+    (('10.0.0.1', 7400), ('10.0.0.1', 7400))
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or text.strip().endswith("]"):
+        host, port = text.strip(), str(PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise UserError(f"{text!r} is no controller; name HOST:PORT, such as 10.0.0.1:{PORT}")
+    return host, int(port)
+
+
+def name_at(host: str, port: int) -> str:
+    """What the controller there is called.
+
+    >>> name_at("10.0.0.1", 7400)
+    'controller-10.0.0.1-7400'
+    """
+    return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
+
+
+def controllers_at(places: Sequence[str]) -> dict[str, str]:
+    """Where controllers are reached, by name; raises UserError for a text that names none."""
+    found = [place_of(each) for each in places]
+    return {name_at(*each): str(Address.at_port(*each)) for each in found}
+
+
+class StandingServers:
+    """Those of one run."""
+
+    def __init__(self, post: RoutedPost, controllers: Mapping[str, str], run: str) -> None:
+        self.post, self.controllers, self.run = post, dict(controllers), run
+
+    @property
+    def servers(self) -> list[str]:
+        """Those that lead a bucket of the run, as far as is known."""
+        return list(self.post.servers)
+
+    @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done for the run."""
+        return Count(self.run)
+
+    def is_one(self, name: str) -> bool:
+        """None of them is a process of the run."""
+        return False
+
+    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+        """None of them says so to the run."""
+
+    def tell(self, client: str) -> None:
+        """Where controllers are, a client has been told for ever."""
+
+    def ended(self, name: str, why: str) -> None:
+        """That is somebody else's."""
+
+    def create(self, wanted: Create) -> None:
+        """Have a controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        self.post.send(CONTROLLERS, wanted)
+        self.post.seek()
+
+    def close(self) -> None:
+        """The run is over."""

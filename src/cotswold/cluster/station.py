@@ -1,0 +1,316 @@
+"""The supervisor of one host of a cluster of parameter servers that outlives runs.
+
+Knows: which processes are to be here, whom to start again and how soon, whom to tell. Does not know: who has
+which bucket (`server.control`), runs.
+
+    what happens                                      what it does
+    it begins                                         starts a controller, if one is to be here, and servers
+    a server's process ends                           tells all controllers at once, and starts the next that
+                                                      has its disk, later and later if it ends at once
+    the controller's process ends                     starts it again under its name: its state is kept
+    it is asked to end                                ends all; what they have is on disk, and on other hosts
+
+It holds nothing that is not written down elsewhere: one that is killed takes its processes with it, and
+begins anew with what the disks have."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cotswold.cluster.messages import Finish, Happened, Serving
+from cotswold.cluster.post import Calling, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.standing import controllers_at, name_at, place_of
+from cotswold.cluster.state import Place
+from cotswold.cluster.transport import Endpoint, Ready, Roads
+from cotswold.errors import CotswoldError, UserError
+from cotswold.files import DirectoryLock, replace_file
+from cotswold.files.untrusted import MalformedError, read_object
+from cotswold.host import Call, ForkServer, Processes, Token
+from cotswold.host.token import VARIABLE
+from cotswold.server.control.controller import Control
+from cotswold.server.copies.copy import Copying
+from cotswold.server.copies.saved import disk_of, next_of
+from cotswold.server.messages import COORDINATOR, Ended, Send
+
+OnEvent = Callable[[str, str, str], None]
+"""Hears of what happens: its kind, of whom, a sentence."""
+PRELOADED = ("cotswold.cluster.roles.keeper", "cotswold.cluster.roles.controller")
+_TICK_SECONDS = 0.1
+_PATIENCE_SECONDS = 0.2
+_MOST_SECONDS = 10.0
+_WELL_SECONDS = 10.0
+"""Whoever has lived so long is started again at once."""
+_END_SECONDS = 2.0
+_STATE = "state.sqlite"
+_NAMES = "names.json"
+"""The file with the newest name of a server for each disk."""
+_BEGAN = 1_767_225_600
+"""2026, in seconds: where nothing is known of names, they have a number that nobody had."""
+
+
+@dataclass(frozen=True)
+class StationSettings:
+    """What is to be on one host; raises UserError for what cannot be."""
+
+    at: str
+    """The address of this host by which controllers and servers of others reach it."""
+    controllers: tuple[str, ...]
+    """HOST:PORT of all controllers of the cluster; there is one here where ``at`` is among their hosts."""
+    servers: int
+    folder: Path
+    """Of this host's own: the servers' disks, logs, and what controllers write down where that is a file."""
+    place: Place | None = None
+    """Where controllers write down their state; a file in the folder where nothing is said."""
+    name: str = ""
+    """What servers here are called by; ``at`` where nothing is said."""
+    roads: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of this host on networks of their own, by road (`roles.ways`)."""
+    control: Control = Control()  # noqa: RUF009  # it is frozen
+    copying: Copying = Copying()  # noqa: RUF009
+    flush_seconds: float | None = 1.0
+    """What changes is on disk after so long; None for no disks."""
+    encrypt: bool = True
+    ports: tuple[int, int] | None = None
+    has_controller: bool = True
+    """Whether there may be a controller here; there is none where servers alone are added."""
+
+    def __post_init__(self) -> None:
+        if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
+            raise UserError(f"servers={self.servers}, and no controller is to be on {self.at}: nothing to do")
+        if self.flush_seconds is not None and not self.flush_seconds > 0:
+            raise UserError(f"flush_seconds={self.flush_seconds}; it is more than 0")
+        if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
+            raise UserError(
+                f"{len(self.controllers)} controllers keep their state where all reach it; name an etcd: "
+                "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
+            )
+
+    @property
+    def own_controller(self) -> tuple[str, int] | None:
+        """Where the controller of this host listens."""
+        if not self.has_controller:
+            return None
+        return next((each for each in map(place_of, self.controllers) if each[0] == self.at), None)
+
+    @property
+    def owns_state(self) -> bool:
+        """Whether what controllers write down is in the folder."""
+        return self.place is None and self.own_controller is not None
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """The names of its servers' disks, which outlive them."""
+        return tuple(f"{self.prefix}-{number}" for number in range(self.servers))
+
+    @property
+    def prefix(self) -> str:
+        """With which the names of its servers begin."""
+        return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
+
+
+@dataclass
+class _Life:
+    """Of a process that is to be here, whatever its name is at a time."""
+
+    began: float
+    ends: int = 0
+    """In a row, each soon after the start."""
+    due: float | None = None
+    """When the next is started; None while one runs."""
+
+
+class Station:
+    """That of this host; use in a ``with`` statement, or `close`."""
+
+    def __init__(
+        self,
+        settings: StationSettings,
+        token: Token,
+        on_event: OnEvent = lambda kind, name, sentence: None,
+        processes: Processes | None = None,
+    ) -> None:
+        self._settings, self._token, self._on_event = settings, token, on_event
+        self._held = ExitStack()
+        with ExitStack() as opened:
+            self._logs = settings.folder / "logs"
+            self._logs.mkdir(parents=True, exist_ok=True)
+            opened.enter_context(DirectoryLock(settings.folder))
+            own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
+            reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
+            self._reach = reach
+            here = Endpoint(token, COORDINATOR)
+            out = Endpoint(
+                *(token, f"station-{settings.prefix.removeprefix('server-')}"),
+                host=settings.at,
+                ports=reach.one_of_ports,
+                encrypt=settings.encrypt,
+            )
+            roads = Roads({"here": here, "out": out})
+            opened.callback(roads.close, 0.2)
+            self._post, self._here = Post(roads), here
+            self._calling = Calling(lambda address: out)
+            self._controllers = controllers_at(settings.controllers)
+            self._staff = Staff(own, here, _no_worker, restarts=False)
+            opened.callback(self._staff.close)
+            self._lives: dict[str, _Life] = {}
+            self._names: dict[str, str] = {}
+            """Of those who run: whose life it is."""
+            self._untold: dict[str, str] = {}
+            """Servers that ended, and why, of which controllers are told again for a while."""
+            self._told = 0.0
+            self._begin()
+            self._held = opened.pop_all()
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """Those that run, and their numbers."""
+        return {name: self._staff.pid_of(name) for name in self._names if self._staff.is_watched(name)}
+
+    def step(self, seconds: float = _TICK_SECONDS) -> None:
+        """Hear what comes within so many seconds, and do what is due."""
+        self._calling.meet(self._controllers)
+        event = self._post.receive(seconds)
+        match event:
+            case Ready(descriptor):
+                self._ended(descriptor)
+            case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
+                self._on_event(kind, name, sentence)
+            case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
+                self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
+            case _:
+                pass
+        self._start_due(time.monotonic())
+
+    def close(self) -> None:
+        """End all."""
+        for name in self.processes:
+            self._post.send(name, Finish())
+        deadline = time.monotonic() + _END_SECONDS
+        while self.processes and time.monotonic() < deadline:
+            match self._post.receive(0.05):
+                case Ready(descriptor):
+                    self._staff.ended(descriptor, time.monotonic())
+                case _:
+                    pass
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- who is to be here ---
+
+    def _begin(self) -> None:
+        now, settings = time.monotonic(), self._settings
+        for disk, name in [(disk, self._next_of(disk)) for disk in settings.disks]:
+            self._lives[disk] = _Life(now)
+            self._start(disk, name)
+        if settings.own_controller is not None:
+            name = name_at(*settings.own_controller)
+            self._lives[name] = _Life(now)
+            self._start(name, name)
+
+    def _next_of(self, disk: str) -> str:
+        """The name of the next server that has a disk: none that controllers have known before, for whoever
+        has ended does not come back."""
+        path = self._settings.folder / _NAMES
+        names: dict[str, object] = {}
+        with suppress(FileNotFoundError, MalformedError):
+            names = dict(read_object(path))
+        last = names.get(disk)
+        is_new = self._settings.owns_state and not (self._settings.folder / _STATE).exists()
+        first = disk if is_new else f"{disk}.{int(time.time()) - _BEGAN}"
+        found = next_of(last) if isinstance(last, str) else first
+        replace_file(path, json.dumps({**names, disk: found}).encode())
+        return found
+
+    def _start(self, life: str, name: str) -> None:
+        call = self._server(name) if life in self._settings.disks else self._controller(name)
+        try:
+            self._staff.start(call)
+        except CotswoldError as error:
+            self._on_event("failed", name, f"{name} cannot be started: {error}")
+            self._again(life, time.monotonic())
+            return
+        self._lives[life].began, self._lives[life].due = time.monotonic(), None
+        self._names[name] = life
+
+    def _ended(self, descriptor: int) -> None:
+        now = time.monotonic()
+        ended = self._staff.ended(descriptor, now)
+        if ended is None:
+            return
+        life = self._names.pop(ended.name)
+        if life in self._settings.disks:
+            self._untold[ended.name] = ended.why
+            self._tell(now)
+        self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
+        self._again(life, now, ended.name)
+
+    def _again(self, life: str, now: float, last: str = "") -> None:
+        known = self._lives[life]
+        known.ends = known.ends + 1 if now - known.began < _WELL_SECONDS else 0
+        wait = 0.0 if known.ends < 2 else min(_MOST_SECONDS, _PATIENCE_SECONDS * 2 ** (known.ends - 2))
+        known.due = now + wait
+
+    def _start_due(self, now: float) -> None:
+        if self._untold and now - self._told > 1.0:
+            self._tell(now)
+        for life, known in self._lives.items():
+            if known.due is not None and known.due <= now:
+                is_server = life in self._settings.disks
+                self._start(life, self._next_of(life) if is_server else life)
+
+    def _tell(self, now: float) -> None:
+        """Controllers hear of whoever has ended; some times, for a message may be lost with a connection."""
+        self._told = now
+        sends = [Send(to, Ended(name, why)) for name, why in self._untold.items() for to in self._controllers]
+        self._post.deliver(sends)
+
+    # --- what processes are told ---
+
+    def _controller(self, name: str) -> Call:
+        settings = self._settings
+        assert settings.own_controller is not None, "there is one here"
+        place = settings.place or Place(sqlite=str((settings.folder / _STATE).absolute()))
+        told = {
+            "state": asdict(place),
+            "control": asdict(settings.control),
+            "port": settings.own_controller[1],
+        }
+        return self._call(name, "controller", told)
+
+    def _server(self, name: str) -> Call:
+        settings = self._settings
+        told: dict[str, object] = {
+            "host": settings.name or settings.at,
+            "controllers": self._controllers,
+            "copying": asdict(settings.copying),
+            "roads": dict(settings.roads),
+        }
+        if settings.flush_seconds is not None:
+            disk = (settings.folder / "servers" / disk_of(name)).absolute()
+            told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
+        return self._call(name, "keeper", told)
+
+    def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
+        told = {"name": name, "coordinator": self._here.address, "reach": self._reach.said(), **arguments}
+        log = self._logs / f"{disk_of(name)}.log"
+        return Call(name, f"cotswold.cluster.roles.{role}:main", told, {VARIABLE: self._token.text}, log)
+
+
+def _no_worker(name: str) -> Call:
+    raise AssertionError(f"{name}: a station starts no workers")
