@@ -1,6 +1,6 @@
 """A server's disk: what copies are saved to, and read from when every memory that had them is gone.
 
-Knows: a block store, a thread that writes to it and one that reads, how a bucket is written down. Does not
+Knows: a block store, a thread that writes to it and one that reads, what people should know of it. Does not
 know: when anything is saved, what becomes of what is read (`server.copies`).
 
 Nobody waits for it: what is to be written is copied first, what came of it is told where `take` is called.
@@ -15,24 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgpack
-
-from cotswold.cluster.blocks import (
-    BlockKey,
-    BlockStore,
-    Bucket,
-    DamagedError,
-    Flusher,
-    Policy,
-    Snapshot,
-    WriteFailed,
-    Written,
-)
-from cotswold.cluster.codec import Packing, decode
+from cotswold.cluster.blocks import BlockStore, DamagedError, Flusher, Policy, WriteFailed, Written
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import FormatError, MachineError, StoreError
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import FoundSaved, Prepare
 
 _CLOSE_SECONDS = 5.0
 _SCRUB_SECONDS = 1.0
@@ -103,10 +90,7 @@ class Disk:
 
     def write(self, number: int, saved: Saved, since: float) -> bool:
         """Have it written, whose oldest change was made at ``since``; False where there is no room now."""
-        blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
-        return self._flusher.offer(
-            Snapshot(saved.bucket, self._first + number, _written_head(saved), blocks), since
-        )
+        return self._flusher.offer(snapshot_of(saved, self._first + number), since)
 
     def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
         """Read a bucket; ``done`` hears what there is, if all of it is sound."""
@@ -146,7 +130,7 @@ class Disk:
     def _read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
         found = None
         try:
-            found = _saved(bucket, self._store.read(bucket))
+            found = saved_of(bucket, self._store.read(bucket))
         except KeyError:
             pass
         except (DamagedError, MachineError, ValueError) as error:
@@ -196,34 +180,3 @@ def open_disk(
         folder.rename(aside)
         trouble(f"{error}; it is {aside} now, and an empty one is begun")
         return Disk(folder, flush_seconds, saved, damaged, trouble)
-
-
-def _written_head(saved: Saved) -> bytes:
-    """Everything but numbers: two messages, as they would travel."""
-    found = FoundSaved(saved.bucket, "", *saved.rank)
-    prepare = Prepare(
-        *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
-    )
-    header, buffers = Packing(found, prepare).packed()
-    packed: bytes = msgpack.packb([header, *buffers])
-    return packed
-
-
-def _saved(bucket: str, read: Bucket) -> Saved:
-    """What was written; raises ValueError for anything else."""
-    try:
-        header, *buffers = msgpack.unpackb(read.head)
-        found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
-    except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise ValueError(f"its head is no bucket's: {error}") from error
-    if not isinstance(found, FoundSaved) or not isinstance(prepare, Prepare) or prepare.change is None:
-        raise ValueError("its head is no bucket's")
-    if found.bucket != bucket:
-        raise ValueError(f"its head is that of {found.bucket}")
-    numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
-    return Saved(bucket, found.life, found.term, found.index, prepare.change, prepare.names, numbers)
-
-
-def _raw(buffer: object) -> memoryview:
-    assert isinstance(buffer, bytes | bytearray | memoryview), "numbers are bytes here"
-    return memoryview(buffer)

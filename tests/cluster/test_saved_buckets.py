@@ -1,0 +1,94 @@
+"""Folders of saved buckets: written whole, verified as they are read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cotswold.cluster.blocks import BlockKey, BlockStore, DamagedError, Snapshot
+from cotswold.cluster.roles.disk import Disk
+from cotswold.cluster.saved_buckets import read_saved, write_saved
+from cotswold.errors import MachineError, UserError
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import Change
+
+BYTES, VECTORS = 8192, ("weights", "squares")
+
+
+def saved(number: int) -> Saved:
+    change = Change((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
+    numbers = {(name, shard): contents(number, name, shard) for name in VECTORS for shard in (0, 3)}
+    return Saved(f"run/{number}", 0, number + 1, 10 * number, change, VECTORS, numbers)
+
+
+def contents(number: int, name: str, shard: int) -> bytes:
+    return random.Random(f"{number} {name} {shard}").randbytes(BYTES)
+
+
+def flip(folder: Path, content: bytes) -> None:
+    """Flip a bit of what lies somewhere in a folder."""
+    (place,) = (each for each in folder.rglob("*") if each.is_file() and content in each.read_bytes())
+    whole = bytearray(place.read_bytes())
+    whole[whole.index(content) + 100] ^= 4
+    place.write_bytes(whole)
+
+
+def test_buckets_that_were_written_are_read_with_their_ranks_and_versions(tmp_path: Path) -> None:
+    folder, wanted = tmp_path / "saved", [saved(number) for number in (1, 2, 3)]
+    write_saved(folder, reversed(wanted))
+    assert list(read_saved(folder)) == wanted
+    first = next(read_saved(folder))
+    assert (first.bucket, first.rank, first.change.versions) == ("run/1", (0, 2, 10), (1, 7))
+    assert [each.name for each in tmp_path.iterdir()] == ["saved"]
+
+
+def test_a_server_goes_on_with_such_a_folder_as_its_disk(tmp_path: Path) -> None:
+    write_saved(tmp_path / "saved", [saved(1)])
+    found: list[Saved | None] = []
+    with Disk(tmp_path / "saved", 1.0, lambda _: None, lambda _: None, lambda _: None) as disk:
+        disk.read("run/1", found.append)
+        while not found:
+            disk.take()
+    assert found == [saved(1)]
+
+
+def test_nothing_is_there_where_writing_did_not_come_to_its_end(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[Saved]:
+        yield saved(1)
+        raise MachineError("a server is gone; try again")
+
+    with pytest.raises(MachineError, match="a server is gone"):
+        write_saved(tmp_path / "saved", interrupted())
+    assert not list(tmp_path.iterdir())
+    write_saved(tmp_path / "saved", [saved(1)])
+    with pytest.raises(UserError, match="saved is there already; choose another"):
+        write_saved(tmp_path / "saved", [saved(2)])
+    assert list(read_saved(tmp_path / "saved")) == [saved(1)]
+
+
+def test_every_damaged_bucket_is_named_after_the_sound_ones_were_read(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    write_saved(folder, map(saved, (1, 2, 3, 4)))
+    flip(folder, contents(2, "squares", 3))
+    flip(folder, contents(4, "weights", 0))
+    found, named = list[Saved](), r"saved is damaged: run/2, squares, shard 3 .*; run/4, weights, shard 0 "
+    with pytest.raises(DamagedError, match=named):
+        found.extend(read_saved(folder))
+    assert found == [saved(1), saved(3)]
+
+
+def test_a_folder_without_saved_buckets_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no saved buckets; name a folder"):
+        list(read_saved(tmp_path / "nothing"))
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_head_that_is_no_buckets_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    with BlockStore(folder) as store:
+        store.write(Snapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
+    with pytest.raises(DamagedError, match=r"head of run/1 \(its head is no bucket's"):
+        list(read_saved(folder))
