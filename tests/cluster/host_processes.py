@@ -15,7 +15,7 @@ from cotswold.errors import UserError
 from cotswold.host import Call, ForkServer, Process
 from cotswold.host.processes import function_of
 from cotswold.testing import Hosts
-from cotswold.testing.hosts import entered
+from cotswold.testing.namespaces import entered
 
 
 class OnHost:

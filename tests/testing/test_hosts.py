@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.testing import Hosts, remove_leftovers, why_not
+from cotswold.testing import Hosts, is_running, remove_leftovers, wait_until, why_not
 from cotswold.testing.hosts import HEADER_BYTES, Traffic
 
 pytestmark = pytest.mark.skipif(
@@ -143,3 +144,75 @@ def test_what_a_killed_process_left_is_removed_and_that_of_a_living_one_kept() -
 def test_no_hosts_are_refused() -> None:
     with pytest.raises(UserError, match="0 hosts"):
         Hosts(0)
+
+
+ANSWER_SECONDS = 0.5
+
+
+def hears(hosts: Hosts, sender: int, receiver: int, interface: int = 0) -> bool:
+    """Whether a datagram of one host comes to another."""
+    with hosts.entered(receiver):
+        listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with hosts.entered(sender):
+        speaking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with listening, speaking:
+        listening.bind((hosts.address(receiver, interface), 0))
+        listening.settimeout(ANSWER_SECONDS)
+        speaking.sendto(b"!", listening.getsockname())
+        try:
+            return listening.recv(1) == b"!"
+        except TimeoutError:
+            return False
+
+
+def test_a_link_may_be_cut_one_way_and_mended() -> None:
+    with Hosts(3) as hosts:
+        hosts.cut_way(0, 1)
+        assert [hears(hosts, 0, 1), hears(hosts, 1, 0), hears(hosts, 0, 2)] == [False, True, True]
+        hosts.mend(0, 1)
+        assert hears(hosts, 0, 1)
+        hosts.cut(1, 2)
+        assert [hears(hosts, 1, 2), hears(hosts, 2, 1), hears(hosts, 1, 0)] == [False, False, True]
+
+
+def test_one_of_the_networks_may_be_cut() -> None:
+    with Hosts(2, interfaces=2) as hosts:
+        hosts.cut(0, 1, [1])
+        assert [hears(hosts, 0, 1), hears(hosts, 0, 1, interface=1)] == [True, False]
+        hosts.mend(0, 1)
+        assert hears(hosts, 0, 1, interface=1)
+
+
+def test_what_is_cut_reaches_no_other_host_either() -> None:
+    with Hosts(3) as hosts:
+        hosts.cut(0, 1)
+        hears(hosts, 0, 1)
+        sent, *others = hosts.traffic()
+    assert sent.sent_packets == 1 and others == [Traffic(0, 0, 0, 0)] * 2
+
+
+def test_a_link_is_slowed_and_freed() -> None:
+    with Hosts(2) as hosts:
+        hosts.slow(0, "200mbit")
+        slow = send(hosts)[0]
+        hosts.slow(0, None)
+        assert send(hosts)[0] < slow / 2
+
+
+def test_a_program_is_started_on_a_host_and_found_there_with_what_it_has_started(tmp_path: Path) -> None:
+    words = ["sh", "-c", "ip -o address show dev eth0; setsid sleep 60 & wait"]
+    with Hosts(2) as hosts:
+        process = hosts.start(1, words, dict(os.environ), tmp_path / "printed")
+        wait_until(lambda: len(hosts.processes(1)) == 2, "it has started another")
+        assert process.pid in hosts.processes(1) and not hosts.processes(0)
+        assert hosts.address(1) in (tmp_path / "printed").read_text()
+        pids = hosts.processes(1)
+        hosts.end(1)
+        assert not any(map(is_running, pids)) and not hosts.processes(1)
+        process.wait(TIMEOUT_S)
+
+
+def test_nothing_runs_on_hosts_that_are_gone(tmp_path: Path) -> None:
+    with Hosts(1) as hosts:
+        process = hosts.start(0, ["sleep", "60"], dict(os.environ), tmp_path / "printed")
+    assert process.wait(TIMEOUT_S) < 0

@@ -1,6 +1,7 @@
 """What tests may use, those of other packages too.
 
-Several hosts on one machine, slow and stopped processes, contracts that implementations pass.
+Several hosts on one machine with links that are cut and disks that fill, an etcd on them, slow and stopped
+processes, contracts that implementations pass.
 """
 
 from __future__ import annotations

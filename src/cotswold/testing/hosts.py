@@ -1,30 +1,39 @@
 """Several hosts on one machine: network namespaces joined by a switch, over links of a given rate.
 
-Knows: the programs `ip` and `tc`, names, addresses, counters of interfaces. Does not know: what runs on a
-host.
+Knows: names, addresses, links, counters of interfaces. Does not know: what the programs on a host do.
 
 Every host is a namespace with one or several interfaces; a further namespace has a bridge for each of these,
 a switch, to which all are wired by veth pairs. The machine's own interfaces, routes and addresses are never
-touched. A link is as fast both ways: a token bucket stands before either end. Needs root, Linux, and Debian's
-package iproute2.
+touched. A link is as fast both ways: a token bucket stands before either end. What is cut goes to a card that
+no host has, and that the switch keeps to itself. Needs root, Linux, and Debian's package iproute2.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.errors import MachineError, UserError
+from cotswold.testing.namespaces import (
+    LISTED,
+    PREFIX,
+    batch,
+    end_processes,
+    entered,
+    ip,
+    processes_in,
+    remove_leftovers,
+    require,
+    run,
+)
 
 Rate = str
 """Bits a second as `tc` has them: a number and ``mbit`` or ``gbit`` (10⁶, 10⁹), such as ``"100mbit"``."""
@@ -35,12 +44,8 @@ HOSTS_MOST = 200
 INTERFACES_MOST = 16
 HEADER_BYTES = 14 + 20 + 32
 """Of a packet: Ethernet's, IP's, and TCP's with its time stamps."""
-_PREFIX = "cotswold"
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(mbit|gbit)")
-_NAME = re.compile(rf"{_PREFIX}-(\d+)-\d+-\w+")
 _BRIDGE = "switch"
-_LISTED = Path("/run/netns")
-_TIMEOUT_SECONDS = 30
 _SETTLING_SECONDS = 0.05
 _SETTLING_MOST = 100
 _BURST_BYTES_PER_GBIT = 128 << 10
@@ -52,7 +57,6 @@ _QUEUE_BYTES = 64 << 20
 _SERIAL = itertools.count()
 _NOBODY = "02:00:00:00:ff:ff"
 """A card that no host has."""
-_CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,16 @@ class Hosts:
             raise UserError(f"a host cannot have {interfaces} interfaces; ask for 1 to {INTERFACES_MOST}")
         self.count, self.rate, self.interfaces = count, rate, interfaces
         self._bucket = None if rate is None else _bucket(rate)
-        stem = f"{_PREFIX}-{os.getpid()}-{next(_SERIAL)}"
+        stem = f"{PREFIX}-{os.getpid()}-{next(_SERIAL)}"
         self._names = [f"{stem}-{host}" for host in range(count)]
         self._switch = f"{stem}-{_BRIDGE}"
 
     def __enter__(self) -> Hosts:
-        _require()
+        require()
         remove_leftovers()
         try:
             for name in (self._switch, *self._names):
-                _ip("netns", "add", name)
+                ip("netns", "add", name)
             self._wire()
         except BaseException:
             self._remove()
@@ -118,7 +122,7 @@ class Hosts:
 
     def traffic_of(self, host: int) -> list[Traffic]:
         """What each interface of a host has sent and received so far."""
-        links = json.loads(_ip("-j", "-s", "-n", self._names[host], "link", "show", "type", "veth"))
+        links = json.loads(ip("-j", "-s", "-n", self._names[host], "link", "show", "type", "veth"))
         counts = {link["ifname"]: (link["stats64"]["tx"], link["stats64"]["rx"]) for link in links}
         return [
             Traffic(sent["bytes"], sent["packets"], received["bytes"], received["packets"])
@@ -127,37 +131,67 @@ class Hosts:
 
     def entered(self, host: int) -> AbstractContextManager[None]:
         """This thread, and those that it starts, are on a host inside a `with` block."""
-        return entered(_LISTED / self._names[host])
+        return entered(LISTED / self._names[host])
 
     def namespace(self, host: int) -> Path:
         """What `entered` enters; for other processes."""
-        return _LISTED / self._names[host]
+        return LISTED / self._names[host]
 
-    def cut(self, one: int, other: int) -> None:
-        """Let what two hosts send to each other vanish, without a word to either."""
-        self._wire_neighbours(one, other, _NOBODY)
+    def start(
+        self, host: int, words: Sequence[str], environ: Mapping[str, str], output: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a program on a host, in a session of its own; what it prints is appended to a file."""
+        with output.open("ab") as printed, self.entered(host):
+            return subprocess.Popen(
+                words,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
-    def mend(self, one: int, other: int) -> None:
-        """The opposite of `cut`."""
-        self._wire_neighbours(one, other, None)
+    def processes(self, host: int) -> list[int]:
+        """All that live on a host, whoever started them."""
+        return processes_in(self.namespace(host))
 
-    def slow(self, host: int, rate: Rate) -> None:
-        """Give the links of a host another rate, both ways; the hosts were made with one."""
+    def end(self, host: int) -> None:
+        """Kill all that lives on a host, as if its power failed."""
+        end_processes(self.namespace(host))
+
+    def cut(self, one: int, other: int, networks: Iterable[int] | None = None) -> None:
+        """Let what two hosts send to each other vanish without a word; on all networks, or on some."""
+        self.cut_way(one, other, networks)
+        self.cut_way(other, one, networks)
+
+    def cut_way(self, sender: int, receiver: int, networks: Iterable[int] | None = None) -> None:
+        """Let what one host sends to another vanish; what it is sent comes."""
+        self._wire_neighbour(sender, receiver, networks, _NOBODY)
+
+    def mend(self, one: int, other: int, networks: Iterable[int] | None = None) -> None:
+        """The opposite of `cut`, and of `cut_way` either way."""
+        self._wire_neighbour(one, other, networks, None)
+        self._wire_neighbour(other, one, networks, None)
+
+    def slow(self, host: int, rate: Rate | None) -> None:
+        """Give the links of a host another rate, both ways; None for as fast as the machine is."""
         for network in range(self.interfaces):
             ends = (self._names[host], f"eth{network}"), (self._switch, f"port{network}x{host}")
             for where, device in ends:
-                _run(*f"tc -n {where} qdisc replace dev {device} root {_bucket(rate)}".split())
+                wanted = "noqueue" if rate is None else _bucket(rate)
+                run(*f"tc -n {where} qdisc replace dev {device} root {wanted}".split())
 
-    def _wire_neighbours(self, one: int, other: int, card: str | None) -> None:
-        for here, there in ((one, other), (other, one)):
-            _batch(
-                self._names[here],
-                [
-                    f"neigh replace {self.address(there, network)} lladdr {card or _card(there, network)} "
-                    f"dev eth{network}"
-                    for network in range(self.interfaces)
-                ],
-            )
+    def _wire_neighbour(
+        self, here: int, there: int, networks: Iterable[int] | None, card: str | None
+    ) -> None:
+        batch(
+            self._names[here],
+            [
+                f"neigh replace {self.address(there, network)} lladdr {card or _card(there, network)} "
+                f"dev eth{network}"
+                for network in (range(self.interfaces) if networks is None else networks)
+            ],
+        )
 
     def settled_traffic(self) -> Traffic:
         """The counts of all hosts together, once the last acknowledgements have passed."""
@@ -176,15 +210,16 @@ class Hosts:
         for network in range(self.interfaces):
             bridge = f"{_BRIDGE}{network}"
             made = f"link add {bridge} type bridge mcast_snooping 0", f"link set {bridge} addrgenmode none"
-            _batch(self._switch, [*made, f"link set {bridge} up"])
+            batch(self._switch, [*made, f"link set {bridge} up"])
+            run(*f"bridge -n {self._switch} fdb add {_NOBODY} dev {bridge} self permanent".split())
             for host in range(self.count):
                 self._wire_host(host, network, bridge)
 
     def _wire_host(self, host: int, network: int, bridge: str) -> None:
         name, interface, port = self._names[host], f"eth{network}", f"port{network}x{host}"
         card, peer = _card(host, network), f"peer name {port} netns {self._switch}"
-        _ip(*f"-n {name} link add {interface} address {card} type veth {peer}".split())
-        _batch(
+        ip(*f"-n {name} link add {interface} address {card} type veth {peer}".split())
+        batch(
             self._switch,
             [f"link set {port} addrgenmode none", f"link set {port} master {bridge}", f"link set {port} up"],
         )
@@ -193,7 +228,7 @@ class Hosts:
             for one in range(self.count)
             if one != host
         ]
-        _batch(
+        batch(
             name,
             [
                 "link set lo up",
@@ -205,32 +240,15 @@ class Hosts:
         )
         if self._bucket is not None:
             for where, device in ((name, interface), (self._switch, port)):
-                _run(*f"tc -n {where} qdisc add dev {device} root {self._bucket}".split())
+                run(*f"tc -n {where} qdisc add dev {device} root {self._bucket}".split())
 
     def _remove(self) -> None:
-        """A namespace takes its interfaces along; the pairs' other ends go with them."""
+        """A namespace takes its interfaces along; the pairs' other ends go with them. A process would keep
+        it, without a name."""
         for name in (*self._names, self._switch):
-            if (_LISTED / name).exists():
-                _ip("netns", "delete", name)
-
-
-@contextmanager
-def entered(namespace: Path) -> Iterator[None]:
-    """This thread, and those that it starts, are in a network namespace inside a `with` block."""
-    with Path("/proc/thread-self/ns/net").open("rb") as before:
-        with namespace.open("rb") as there:
-            _enter(there.fileno())
-        try:
-            yield
-        finally:
-            _enter(before.fileno())
-
-
-def _enter(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is Python's since 3.12
-    if libc.setns(descriptor, _CLONE_NEWNET):
-        number = ctypes.get_errno()
-        raise MachineError(f"a network namespace cannot be entered: {os.strerror(number)}; run as root")
+            if (LISTED / name).exists():
+                end_processes(LISTED / name)
+                ip("netns", "delete", name)
 
 
 def _sum(each: Sequence[Traffic]) -> Traffic:
@@ -259,49 +277,3 @@ def why_not() -> str | None:
             return None
     except MachineError as error:
         return str(error)
-
-
-def remove_leftovers() -> None:
-    """Remove the hosts of processes that were killed before they could."""
-    if not _LISTED.is_dir():
-        return
-    for entry in _LISTED.iterdir():
-        owner = _NAME.fullmatch(entry.name)
-        if owner is not None and not Path(f"/proc/{owner[1]}").exists():
-            # another process may remove it at the same moment
-            subprocess.run(
-                ["ip", "netns", "delete", entry.name],
-                capture_output=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
-
-
-def _require() -> None:
-    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
-    if missing or os.geteuid() != 0:
-        raise MachineError(
-            "hosts in network namespaces need root and the programs ip and tc (Debian's iproute2); "
-            + (f"{' and '.join(missing)} cannot be found" if missing else "this user is not root")
-        )
-
-
-def _ip(*words: str) -> str:
-    return _run("ip", *words)
-
-
-def _batch(name: str, lines: Sequence[str]) -> None:
-    """Several commands of `ip` in one namespace."""
-    _run("ip", "-n", name, "-batch", "-", given="\n".join(lines) + "\n")
-
-
-def _run(*words: str, given: str = "") -> str:
-    done = subprocess.run(
-        words, input=given, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
-    )
-    if done.returncode:
-        raise MachineError(
-            f"hosts in network namespaces cannot be made here: '{' '.join(words)}' said "
-            f"'{' '.join(done.stderr.split())}'; run as root on a Linux that has veth, bridge and tbf"
-        )
-    return done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,26 +10,16 @@ from tests.cluster.state.members import Members, members
 
 from cotswold.cluster.state import Etcd, EtcdState, Tls
 from cotswold.errors import MachineError
+from cotswold.testing import Authority
 
 
 def certificates(folder: Path) -> Tls:
     """An authority, and a certificate for 127.0.0.1 that it has signed."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("openssl is not installed")
-    folder.mkdir()
-    elliptic = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    made = ["req", "-x509", *elliptic, "-days", "2", "-subj", "/CN=authority"]
-    asked = ["req", *elliptic, "-subj", "/CN=client", "-keyout", "key.pem", "-out", "wanted.pem"]
-    signed = ["x509", "-req", "-in", "wanted.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial"]
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for words in (
-        [*made, "-keyout", "ca-key.pem", "-out", "ca.pem"],
-        asked,
-        [*signed, "-days", "2", "-extfile", "names", "-out", "certificate.pem"],
-    ):
-        subprocess.run([program, *words], cwd=folder, check=True, capture_output=True, timeout=30)
-    return Tls(folder / "ca.pem", folder / "certificate.pem", folder / "key.pem")
+    try:
+        made = Authority(folder).signed("client", ["127.0.0.1"])
+    except MachineError as error:
+        pytest.skip(str(error))
+    return Tls(made.authority, made.certificate, made.key)
 
 
 @pytest.fixture(scope="module")

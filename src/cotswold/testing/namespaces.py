@@ -1,0 +1,120 @@
+"""Network namespaces of this machine: made, entered, removed, and who is in them.
+
+Knows: the programs `ip` and `tc`, names in /run/netns, /proc. Does not know: addresses, links, what runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cotswold.errors import MachineError
+
+PREFIX = "cotswold"
+LISTED = Path("/run/netns")
+_NAME = re.compile(rf"{PREFIX}-(\d+)-\d+-\w+")
+_TIMEOUT_SECONDS = 30
+_ENDING_SECONDS = 10.0
+_CLONE_NEWNET = 0x40000000
+
+
+@contextmanager
+def entered(namespace: Path) -> Iterator[None]:
+    """This thread, and those that it starts, are in a network namespace inside a `with` block."""
+    with Path("/proc/thread-self/ns/net").open("rb") as before:
+        with namespace.open("rb") as there:
+            _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is Python's since 3.12
+    if libc.setns(descriptor, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise MachineError(f"a network namespace cannot be entered: {os.strerror(number)}; run as root")
+
+
+def processes_in(namespace: Path) -> list[int]:
+    """Those that live there, whoever started them; not this process, which may have entered."""
+    there = namespace.stat()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # it has just ended
+                its = (entry / "ns" / "net").stat()
+                if (its.st_dev, its.st_ino) == (there.st_dev, there.st_ino):
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
+def end_processes(namespace: Path) -> None:
+    """Kill all that live there; raises MachineError where one does not end."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while left := processes_in(namespace):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise MachineError(f"processes {left} of a host do not end though they were killed")
+        time.sleep(0.01)
+
+
+def remove_leftovers() -> None:
+    """Remove the hosts of processes that were killed before they could, and what still runs on them."""
+    if not LISTED.is_dir():
+        return
+    for entry in LISTED.iterdir():
+        owner = _NAME.fullmatch(entry.name)
+        if owner is not None and not Path(f"/proc/{owner[1]}").exists():
+            with suppress(OSError):  # another process may remove it at the same moment
+                end_processes(entry)
+            subprocess.run(
+                ["ip", "netns", "delete", entry.name],
+                capture_output=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+
+
+def require() -> None:
+    """Raise MachineError where this user cannot make namespaces."""
+    missing = [program for program in ("ip", "tc", "bridge") if shutil.which(program) is None]
+    if missing or os.geteuid() != 0:
+        raise MachineError(
+            "hosts in network namespaces need root and the programs ip, tc and bridge (Debian's iproute2); "
+            + (f"{' and '.join(missing)} cannot be found" if missing else "this user is not root")
+        )
+
+
+def ip(*words: str) -> str:
+    """What `ip` says."""
+    return run("ip", *words)
+
+
+def batch(name: str, lines: Sequence[str]) -> None:
+    """Several commands of `ip` in one namespace."""
+    run("ip", "-n", name, "-batch", "-", given="\n".join(lines) + "\n")
+
+
+def run(*words: str, given: str = "") -> str:
+    """What a program says; raises MachineError where it fails."""
+    done = subprocess.run(
+        words, input=given, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
+    if done.returncode:
+        raise MachineError(
+            f"hosts in network namespaces cannot be made here: '{' '.join(words)}' said "
+            f"'{' '.join(done.stderr.split())}'; run as root on a Linux that has veth, bridge and tbf"
+        )
+    return done.stdout
