@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
+from cotswold.host import address_for_peers
 from cotswold.testing import Hosts, is_running, remove_leftovers, wait_until, why_not
 from cotswold.testing.hosts import HEADER_BYTES, Traffic
 
@@ -200,10 +201,11 @@ def test_a_link_is_slowed_and_freed() -> None:
 
 
 def test_a_program_is_started_on_a_host_and_found_there_with_what_it_has_started(tmp_path: Path) -> None:
-    words = ["sh", "-c", "ip -o address show dev eth0; setsid sleep 60 & wait"]
+    words = ["sh", "-c", "ip -o address show dev eth0; setsid sleep 60 & echo ready; wait"]
     with Hosts(2) as hosts:
         process = hosts.start(1, words, dict(os.environ), tmp_path / "printed")
-        wait_until(lambda: len(hosts.processes(1)) == 2, "it has started another")
+        wait_until(lambda: "ready" in (tmp_path / "printed").read_text(), "it has started another")
+        assert len(hosts.processes(1)) == 2
         assert process.pid in hosts.processes(1) and not hosts.processes(0)
         assert hosts.address(1) in (tmp_path / "printed").read_text()
         pids = hosts.processes(1)
@@ -216,3 +218,10 @@ def test_nothing_runs_on_hosts_that_are_gone(tmp_path: Path) -> None:
     with Hosts(1) as hosts:
         process = hosts.start(0, ["sleep", "60"], dict(os.environ), tmp_path / "printed")
     assert process.wait(TIMEOUT_S) < 0
+
+
+def test_a_host_with_a_way_outside_knows_its_address() -> None:
+    with Hosts(2, interfaces=2) as hosts:
+        hosts.lead_outside()
+        with hosts.entered(1):
+            assert address_for_peers({}) == hosts.address(1)

@@ -6,6 +6,7 @@ from .hosts import Hosts as Hosts
 from .hosts import Rate as Rate
 from .hosts import Traffic as Traffic
 from .hosts import why_not as why_not
+from .machines import Machines as Machines
 from .namespaces import remove_leftovers as remove_leftovers
 from .processes import ProcessesContract as ProcessesContract
 from .quota import CpuQuota as CpuQuota
@@ -23,6 +24,7 @@ __all__ = [
     "EtcdHosts",
     "EtcdPlan",
     "Hosts",
+    "Machines",
     "ProcessesContract",
     "Rate",
     "SmallDisk",

@@ -55,6 +55,8 @@ unshaped. From 1 gbit on two of the 64 KiB that the kernel hands over in one go;
 _QUEUE_BYTES = 64 << 20
 """More than any connection has under way, so that nothing is dropped and sent again."""
 _SERIAL = itertools.count()
+_OUTSIDE = ("192.0.2.1", "8.8.8.8")
+"""Addresses whose routes are asked for: by Cotswold, and by Ray."""
 _NOBODY = "02:00:00:00:ff:ff"
 """A card that no host has."""
 
@@ -136,6 +138,14 @@ class Hosts:
     def namespace(self, host: int) -> Path:
         """What `entered` enters; for other processes."""
         return LISTED / self._names[host]
+
+    def lead_outside(self) -> None:
+        """Give every host routes to the world, which lead nowhere: from these programs, Ray too, learn by
+        which of its addresses others know a host."""
+        for name in self._names:
+            gateway = f"10.97.0.{HOSTS_MOST + 1}"
+            routes = [f"route add {address} via {gateway} dev {INTERFACE}" for address in _OUTSIDE]
+            batch(name, [f"neigh add {gateway} lladdr {_NOBODY} dev {INTERFACE}", *routes])
 
     def start(
         self, host: int, words: Sequence[str], environ: Mapping[str, str], output: Path

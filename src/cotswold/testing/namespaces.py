@@ -1,4 +1,4 @@
-"""Network namespaces of this machine: made, entered, removed, and who is in them.
+"""Namespaces of this machine: of networks made, entered, removed, who is in them; of processes begun.
 
 Knows: the programs `ip` and `tc`, names in /run/netns, /proc. Does not know: addresses, links, what runs.
 """
@@ -23,7 +23,7 @@ LISTED = Path("/run/netns")
 _NAME = re.compile(rf"{PREFIX}-(\d+)-\d+-\w+")
 _TIMEOUT_SECONDS = 30
 _ENDING_SECONDS = 10.0
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNET, _CLONE_NEWPID = 0x40000000, 0x20000000
 
 
 @contextmanager
@@ -31,18 +31,34 @@ def entered(namespace: Path) -> Iterator[None]:
     """This thread, and those that it starts, are in a network namespace inside a `with` block."""
     with Path("/proc/thread-self/ns/net").open("rb") as before:
         with namespace.open("rb") as there:
-            _enter(there.fileno())
+            _call("setns", there.fileno(), _CLONE_NEWNET)
         try:
             yield
         finally:
-            _enter(before.fileno())
+            _call("setns", before.fileno(), _CLONE_NEWNET)
 
 
-def _enter(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is Python's since 3.12
-    if libc.setns(descriptor, _CLONE_NEWNET):
+@contextmanager
+def children_in(namespace: Path | None) -> Iterator[None]:
+    """What this thread starts inside a `with` block is in a namespace of processes, None for a new one; it
+    can start no thread meanwhile."""
+    with Path("/proc/self/ns/pid").open("rb") as before:
+        if namespace is None:
+            _call("unshare", _CLONE_NEWPID)
+        else:
+            with namespace.open("rb") as there:
+                _call("setns", there.fileno(), _CLONE_NEWPID)
+        try:
+            yield
+        finally:
+            _call("setns", before.fileno(), _CLONE_NEWPID)
+
+
+def _call(name: str, *numbers: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns and os.unshare are Python's since 3.12
+    if getattr(libc, name)(*numbers):
         number = ctypes.get_errno()
-        raise MachineError(f"a network namespace cannot be entered: {os.strerror(number)}; run as root")
+        raise MachineError(f"a namespace cannot be entered: {os.strerror(number)}; run as root")
 
 
 def processes_in(namespace: Path) -> list[int]:
