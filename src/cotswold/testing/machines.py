@@ -49,14 +49,16 @@ class Machines:
         self.hosts, self._folder = hosts, folder.absolute()
         self._shared = [str(each) for each in map(Path.absolute, shared) if _TMP in each.parents]
         self._firsts: list[subprocess.Popen[bytes]] = []
+        self._started: list[list[subprocess.Popen[bytes]]] = []
         self._held = ExitStack()
 
     def __enter__(self) -> Machines:
         with ExitStack() as begun:
             for host in range(self.hosts.count):
                 self.own_tmp(host).mkdir(parents=True, exist_ok=True)
+                self._started.append([])
                 self._firsts.append(self._first(host))
-                begun.callback(self._end, self._firsts[-1])
+                begun.callback(self._end, host)
             self._held = begun.pop_all()
         return self
 
@@ -74,7 +76,9 @@ class Machines:
         begin = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _BEGIN, "sh"]
         given = [*begin, str(self.own_tmp(host)), *self._shared, "--", *words]
         with children_in(Path(f"/proc/{self._firsts[host].pid}/ns/pid")):
-            return self.hosts.start(host, given, environ, output)
+            process = self.hosts.start(host, given, environ, output)
+        self._started[host].append(process)
+        return process
 
     def processes(self, host: int) -> list[int]:
         """All that live on a host, but the first."""
@@ -94,6 +98,8 @@ class Machines:
         first.stdout.close()
         return first
 
-    def _end(self, first: subprocess.Popen[bytes]) -> None:
-        first.kill()
-        first.wait(_END_SECONDS)
+    def _end(self, host: int) -> None:
+        """The first ends once nobody is left; whom this process has started is there until it is asked."""
+        self._firsts[host].kill()
+        for process in (*self._started[host], self._firsts[host]):
+            process.wait(_END_SECONDS)
