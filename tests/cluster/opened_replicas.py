@@ -44,6 +44,9 @@ def opened(fork_server: ForkServer) -> Opener:
         disks: str | None = None,
         flush_seconds: float = 0.4,
         evaluator: EvaluatorTask | None = None,
+        standing: tuple[str, ...] = (),
+        buckets: int | None = None,
+        start: float = 120.0,
         **settings: Any,
     ) -> Replicas:
         processes = ClusterSettings(
@@ -55,6 +58,9 @@ def opened(fork_server: ForkServer) -> Opener:
             silent_seconds=silent,
             disks=disks,
             flush_seconds=flush_seconds,
+            standing=standing,
+            buckets=buckets,
+            start_seconds=start,
         )
         chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
         heard = [] if events is None else events

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +22,19 @@ if TYPE_CHECKING:
     from cotswold.run import Stop
 
 EVENTS = "events.jsonl"
+DRAIN_SECONDS = 25.0
 _LOOK_SECONDS = 0.2
 _QUIET = ("serving",)
 """Events that are written down and not said."""
 
 
-def cluster_secret(token: Path | None) -> Token:
-    """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN."""
+def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
+    """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN; ``is_there``:
+    no file is made, for its secret would be no cluster's."""
     from cotswold.host import cluster_token_of, token_in
 
     if token is not None:
-        return token_in(token)
+        return secret_of(token) if is_there else token_in(token)
     found = cluster_token_of(os.environ)
     if found is None:
         raise UserError(
@@ -62,3 +65,7 @@ def serve_host(
             say(f"serving on {settings.at}: " + ", ".join(station.processes))
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
+            if stop.signal == signal.SIGTERM:  # a spot machine's notice
+                left = station.drain(DRAIN_SECONDS)
+                say(f"{left} copies were not taken over by others; they are on disk" if left else "nothing is
+                left here")

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from cyclopts import App
 
+from cotswold.cli.cluster_backup import backup, restore
 from cotswold.cli.cluster_start import add, start
+from cotswold.cli.cluster_state import drain, explain, remove, status
 
 app = App(name="cluster", help_format="plaintext")
-app.command(start)
-app.command(add)
+for each in (start, add, status, explain, drain, remove, backup, restore):
+    app.command(each)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cotswold.cluster.state import Place
     from cotswold.cluster.station import StationSettings
 
 _STOPPING = (
-    "stopping: servers and the controller of this host end; what they have is on its disk, and on other "
-    "hosts; once more to leave at once"
+    "stopping: servers and the controller of this host end; on SIGTERM others take over first, for 25 s at "
+    "most; once more to leave at once"
 )
+_LEFT = "left at once; what servers had is on their disks, and on other hosts"
 
 
 def start(
@@ -100,7 +102,6 @@ def start(
     encrypt
         Whether everything between hosts is encrypted.
     """
-    from cotswold.cluster.state import Place
     from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
     from cotswold.server.control.controller import Control
@@ -114,14 +115,7 @@ def start(
         raise UserError(
             f"--copies-min {copies_min}, --copies {copies}: the least is 1 to as many as there are"
         )
-    place = None
-    if etcd is not None:
-        authority, certificate, key = (
-            None if each is None else str(each) for each in (etcd_ca, etcd_cert, etcd_key)
-        )
-        place = Place(None, _named(etcd), authority, certificate, key, etcd_prefix)
-    elif etcd_ca or etcd_cert or etcd_key:
-        raise UserError("certificates are for an etcd; name it: --etcd HOST:PORT,HOST:PORT,HOST:PORT")
+    place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     settings = StationSettings(
         listen,
         _named(controllers or listen),
@@ -221,10 +215,25 @@ def _serve(settings: StationSettings, token_file: Path | None) -> int:
     from cotswold.run import Stop
 
     stop = Stop()
-    with stopping(stop, _STOPPING):
+    with stopping(stop, _STOPPING, _LEFT):
         serve_host(settings, cluster_secret(token_file), stop, say)
     say("ended")
     return 0
+
+
+def state_place(
+    etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None, prefix: str
+) -> Place | None:
+    """The etcd in which controllers keep their state; None where none is named."""
+    from cotswold.cluster.state import Place
+    from cotswold.errors import UserError
+
+    if etcd is None:
+        if ca or certificate or key:
+            raise UserError("certificates are for an etcd; name it: --etcd HOST:PORT,HOST:PORT,HOST:PORT")
+        return None
+    files = [None if each is None else str(each.absolute()) for each in (ca, certificate, key)]
+    return Place(None, _named(etcd), files[0], files[1], files[2], prefix)
 
 
 def _named(controllers: str) -> tuple[str, ...]:

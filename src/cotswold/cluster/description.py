@@ -20,18 +20,9 @@ from cotswold.cluster.roles.updates import asynchronous_of
 from cotswold.cluster.work import Slot
 from cotswold.server.copies.contents import Contents
 from cotswold.server.messages import Shard
+from cotswold.server.names import bucket_of
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
-
-
-def bucket_of(run: str, number: int) -> str:
-    """The name of a run's bucket."""
-    return f"{run}/{number:04}"
-
-
-def run_of(bucket: str) -> str:
-    """Whose bucket it is."""
-    return bucket.rpartition("/")[0]
 
 
 @dataclass(frozen=True)

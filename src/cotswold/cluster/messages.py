@@ -186,6 +186,68 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Somebody wants to see what a server has of a bucket, or of all; answered by `Reported`."""
+
+    bucket: str = ""
+
+
+@dataclass(frozen=True)
+class CopySeen:
+    """One copy of a bucket, as its server has it."""
+
+    bucket: str
+    role: str
+    term: int
+    life: int
+    index: int
+    """To which it has everything, prepared at least; -1 for nothing that counts."""
+    committed: int
+    saved: int
+    """To which index it is on the disk; -1 where nothing is."""
+    behind: tuple[tuple[str, int], ...]
+    """Of a primary: how many indexes each other copy is behind."""
+    queued_bytes: int
+    """Of updates that wait."""
+    is_waiting: bool
+    """Whether they wait for other copies."""
+
+
+@dataclass(frozen=True)
+class RoadSeen:
+    """What a server has sent and received on a road."""
+
+    road: str
+    address: str
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a server has."""
+
+    server: str
+    copies: tuple[CopySeen, ...]
+    dirty_bytes: int
+    """That are not on its disk."""
+    window_seconds: float
+    """How old the oldest of them is."""
+    has_disk: bool
+    refused: tuple[tuple[str, int], ...]
+    """Frames and callers, by the reason."""
+    roads: tuple[RoadSeen, ...]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Somebody wants all of a bucket as it is now; answered by `FoundSaved` and `Prepare` together if the
+    server leads it, else by `Reported`."""
+
+    bucket: str
+
+
+@dataclass(frozen=True)
 class Judging:
     """An evaluator is there; it says so every second."""
 
@@ -234,6 +296,9 @@ Message = (
     | RankLost
     | Count
     | Counts
+    | Report
+    | Reported
+    | Export
     | Judging
     | Judge
     | Judged
@@ -244,6 +309,7 @@ Message = (
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Controllers, Happened, Finish),
     *(Learnt, Doing, RankReady, RankLost, Count, Counts),
+    *(Report, Reported, Export),
     *(Judging, Judge, Judged),
     *(Visit, Terms, Farewell),
 )

@@ -116,6 +116,11 @@ class Opening:
     def _make_post(self) -> Post:
         return Post(self._endpoint)
 
+    def close(self) -> None:
+        """It does not come to that: end all processes, and hang up."""
+        self.staff.close()
+        self._post.endpoint.close()
+
     def open(self) -> Opened:
         """Start everything; raises UserError or MachineError where a process cannot do its part."""
         begun = self._begun()

@@ -336,7 +336,7 @@ def open_replicas(
             *(settings, task, processes, token, endpoint, on_event),
             *(snapshot, vectors or {}, evaluator, resources),
         )
-        opened.callback(opening.staff.close)
+        opened.callback(opening.close)
         replicas = Replicas(opening.open_replicas())
         replicas.close_with(resources)
         opened.pop_all()

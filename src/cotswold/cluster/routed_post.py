@@ -70,6 +70,10 @@ class RoutedPost(Post):
         self._router.add(name for name, address in known if not address)
         super().meet((name, address) for name, address in known if address)
 
+    def call(self, servers: Mapping[str, str]) -> None:
+        """Be connected to servers, by name and address, whatever they lead."""
+        self._calling.meet(servers)
+
     def send(self, to: str, message: AnyMessage) -> bool:
         """As a post does, and True, whoever is connected."""
         self.deliver([Send(to, cast(Message, message))])

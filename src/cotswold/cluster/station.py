@@ -39,7 +39,7 @@ from cotswold.host.token import VARIABLE
 from cotswold.server.control.controller import Control
 from cotswold.server.copies.copy import Copying
 from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.messages import COORDINATOR, Ended, Send
+from cotswold.server.messages import COORDINATOR, Drain, Draining, Ended, Send
 
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
@@ -50,7 +50,10 @@ _MOST_SECONDS = 10.0
 _WELL_SECONDS = 10.0
 """Whoever has lived so long is started again at once."""
 _END_SECONDS = 2.0
-_STATE = "state.sqlite"
+_ASK_SECONDS = 0.3
+_STILL_SECONDS = 3.0
+"""After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
+STATE = "state.sqlite"
 _NAMES = "names.json"
 """The file with the newest name of a server for each disk."""
 _BEGAN = 1_767_225_600
@@ -177,6 +180,10 @@ class Station:
 
     def step(self, seconds: float = _TICK_SECONDS) -> None:
         """Hear what comes within so many seconds, and do what is due."""
+        self._hear(seconds)
+
+    def _hear(self, seconds: float) -> object:
+        """What was heard that is for none of these."""
         self._calling.meet(self._controllers)
         event = self._post.receive(seconds)
         match event:
@@ -189,6 +196,25 @@ class Station:
             case _:
                 pass
         self._start_due(time.monotonic())
+        return event.message if isinstance(event, Letter) else None
+
+    def drain(self, seconds: float) -> int:
+        """Have servers of other hosts take over what those here have, while these go on; how many copies are
+        left, after so many seconds, or once nothing moves any more."""
+        left = {name: -1 for name, life in self._names.items() if life in self._settings.disks}
+        deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
+        while any(left.values()) and (now := time.monotonic()) < deadline:
+            if now - moved > _STILL_SECONDS:
+                break
+            if now - asked > _ASK_SECONDS:
+                asked = now
+                wanted = [Drain(name, deadline - now) for name, copies in left.items() if copies]
+                self._post.deliver([Send(to, each) for each in wanted for to in self._controllers])
+            said = self._hear(_TICK_SECONDS)
+            if isinstance(said, Draining) and said.server in left and left[said.server] != said.left:
+                left[said.server], moved = said.left, time.monotonic()
+                self._on_event("draining", said.server, f"{said.server}: {said.left} copies left")
+        return sum(max(0, each) for each in left.values())
 
     def close(self) -> None:
         """End all."""
@@ -231,7 +257,7 @@ class Station:
         with suppress(FileNotFoundError, MalformedError):
             names = dict(read_object(path))
         last = names.get(disk)
-        is_new = self._settings.owns_state and not (self._settings.folder / _STATE).exists()
+        is_new = self._settings.owns_state and not (self._settings.folder / STATE).exists()
         first = disk if is_new else f"{disk}.{int(time.time()) - _BEGAN}"
         found = next_of(last) if isinstance(last, str) else first
         replace_file(path, json.dumps({**names, disk: found}).encode())
@@ -285,7 +311,7 @@ class Station:
     def _controller(self, name: str) -> Call:
         settings = self._settings
         assert settings.own_controller is not None, "there is one here"
-        place = settings.place or Place(sqlite=str((settings.folder / _STATE).absolute()))
+        place = settings.place or Place(sqlite=str((settings.folder / STATE).absolute()))
         told = {
             "state": asdict(place),
             "control": asdict(settings.control),

@@ -19,13 +19,23 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from cotswold.cluster.arithmetic import Array
-from cotswold.cluster.description import Description, run_of
-from cotswold.cluster.messages import Controllers, Count, Finish, Happened, Peers, Serving
+from cotswold.cluster.description import Description
+from cotswold.cluster.messages import (
+    Controllers,
+    Count,
+    Export,
+    Finish,
+    Happened,
+    Peers,
+    Report,
+    Serving,
+)
 from cotswold.cluster.post import AnyMessage, Calling, Letter, Post
 from cotswold.cluster.roles.clients import Clients
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
@@ -41,12 +51,14 @@ from cotswold.server.messages import (
     Elsewhere,
     Fence,
     FindSaved,
+    Message,
     OfBucket,
     Prepare,
     PullNewer,
     Send,
     Update,
 )
+from cotswold.server.names import run_of
 
 _TICK_SECONDS = 0.02
 _BATCH = 256
@@ -164,6 +176,13 @@ class KeeperRole:
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._runs[run] = Description.of(description)
+            case Report(bucket):
+                self._post.send(sender, reported(self._machine, self._ways, self._disk, bucket))
+            case Export(bucket):
+                whole = exported(self._machine, bucket) or [
+                    reported(self._machine, self._ways, self._disk, bucket)
+                ]
+                self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
                 self._post.send(sender, self._counts(run))
             case Assign() | Fence() | FindSaved() if sender not in self._controllers:

@@ -179,6 +179,11 @@ class Copy(Generic[Values]):
         return few or self.contents.index - self.committed >= self.copying.window
 
     @property
+    def on_disk(self) -> int:
+        """To which index it is on the disk; -1 where nothing is."""
+        return self._on_disk
+
+    @property
     def lag(self) -> dict[str, int]:
         """How many indexes each peer of a primary is behind."""
         return {name: self.contents.index - (peer.has or 0) for name, peer in self._peers.items()}

@@ -8,6 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.server.messages.of_clusters import (
+    BucketSeen,
+    Drain,
+    Draining,
+    EventSeen,
+    Forget,
+    Look,
+    Looked,
+    Remove,
+    Removed,
+    RunSeen,
+    ServerSeen,
+    Undrain,
+    Undrained,
+)
 from cotswold.server.messages.of_copies import (
     Assign,
     Assigned,
@@ -165,6 +180,8 @@ OfCopies = (
     | TakeOver
 )
 """Between the copies of a bucket, controllers and clients."""
+OfClusters = Remove | Removed | Forget | Drain | Draining | Undrain | Undrained | Look | Looked
+"""Between controllers and whoever operates a cluster."""
 FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = (
     FromWorker
@@ -179,6 +196,7 @@ Message = (
     | PulledPart
     | OfData
     | OfCopies
+    | OfClusters
 )
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -213,12 +231,14 @@ MESSAGES: tuple[type[Message], ...] = (
         Silent,
         TakeOver,
     ),
+    *(Remove, Removed, Forget, Drain, Draining, Undrain, Undrained, Look, Looked),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (
     *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
     *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, Order),
+    *(ServerSeen, RunSeen, BucketSeen, EventSeen),
 )
 """What fields of messages may hold besides plain values."""
 

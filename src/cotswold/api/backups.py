@@ -1,0 +1,170 @@
+"""Backups of a cluster of parameter servers: written while it serves, put where a new one finds them.
+
+Knows: what is in the folder of a backup. Does not know: how a cluster is asked, how buckets are put on disk.
+
+    FOLDER/backup.json     format, time, the runs with what servers know of them, all groups
+    FOLDER/buckets/        each bucket with its numbers, versions and sessions, as on a server's disk
+    FOLDER/checkpoints/    RUN/0: the parameters of each run by the names of its tensors, an ordinary checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotswold.errors import FormatError, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cotswold.cluster.operating import Operator
+    from cotswold.cluster.state import Place
+    from cotswold.server.copies.saved import Saved
+    from cotswold.server.messages import Group
+
+FORMAT = 1
+_FILE, _BUCKETS, _CHECKPOINTS = "backup.json", "buckets", "checkpoints"
+Progress = Callable[[str, int], None]
+
+
+def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress) -> str:
+    """Write a backup of one run or all into a new folder; what it has, in words.
+
+    Raises UserError where there is something already or no such run, MachineError where no primary answers.
+    """
+    from cotswold.api.operating import run_meant
+    from cotswold.cluster.saved_buckets import write_saved
+    from cotswold.files import replace_file
+    from cotswold.server.names import run_of
+
+    if folder.exists():
+        raise UserError(f"{folder} is there already; name a new folder for the backup")
+    groups = of.groups()
+    runs = sorted({run_of(each) for each in groups}) if run is None else [run_meant(of, run)]
+    if not runs:
+        raise UserError("the cluster has no run, and so there is nothing to back up")
+    descriptions = {each: of.description(each) for each in runs}
+    names = [each for each in sorted(groups) if run_of(each) in descriptions]
+    folder.mkdir(parents=True)
+    vectors: dict[str, _Vectors] = {each: _Vectors(text) for each, text in descriptions.items()}
+    terms: dict[str, tuple[int, int]] = {}
+
+    def kept() -> Iterator[Saved]:
+        for done, saved in enumerate(of.saved(names), 1):
+            vectors[run_of(saved.bucket)].add(saved)
+            terms[saved.bucket] = saved.term, saved.life
+            progress("buckets written", done)
+            yield saved
+
+    write_saved(folder / _BUCKETS, kept())
+    for each, whole in vectors.items():
+        whole.save(folder / _CHECKPOINTS / each)
+    told = {
+        "format": FORMAT,
+        "time": round(time.time(), 3),
+        "runs": descriptions,
+        "buckets": {name: list(term) for name, term in terms.items()},
+    }
+    replace_file(folder / _FILE, json.dumps(told).encode())
+    return f"{len(names)} buckets of {len(runs)} run{'' if len(runs) == 1 else 's'}"
+
+
+class _Vectors:
+    """Those of one run, whole."""
+
+    def __init__(self, description: str) -> None:
+        from cotswold.cluster.description import Description
+
+        self._description = Description.of(description)
+        self._shards = {each.number: each for each in self._description.shards}
+        self._vectors: dict[str, NDArray[np.generic]] = {}
+
+    def add(self, saved: Saved) -> None:
+        """What one bucket has."""
+        import numpy as np
+
+        size = max(each.stop for each in self._shards.values())
+        for (name, number), buffer in saved.numbers.items():
+            whole = self._vectors.setdefault(name, np.zeros(size, self._description.dtype))
+            shard = self._shards[number]
+            whole[shard.start : shard.stop] = np.frombuffer(buffer, self._description.dtype)  # type: ignore[call-overload]  # a buffer
+
+    def save(self, folder: Path) -> None:
+        """As an ordinary checkpoint."""
+        import torch
+
+        from cotswold.checkpoint import Checkpoints
+        from cotswold.cluster.opening import POINT
+        from cotswold.cluster.work import Slot
+
+        tensors: dict[str, torch.Tensor] = {}
+        for vector, whole in self._vectors.items():
+            start = 0
+            for one in self._description.layout:
+                slot = Slot(*one)  # type: ignore[arg-type]  # as JSON says it
+                count = slot.rows * slot.columns
+                name = slot.name if vector == POINT else f"{vector}.{slot.name}"
+                part = torch.from_numpy(whole[start : start + count])
+                tensors[name] = part.view(slot.rows, slot.columns)
+                start += count
+        Checkpoints(folder, identity=self._description.run).save(0, tensors, {"run": self._description.run})
+
+
+def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place | None) -> str:
+    """Put a backup where the first host of a new cluster finds it; what was put, in words.
+
+    Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
+    and what `read_saved` raises for damage.
+    """
+    from cotswold.cluster.saved_buckets import read_saved, write_saved
+    from cotswold.cluster.state import Place
+    from cotswold.cluster.station import STATE, StationSettings
+    from cotswold.files import replace_file
+    from cotswold.server.control.map import items_of
+    from cotswold.server.messages import Group
+
+    told = _read(backup)
+    settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
+    disk = settings.disks[0]
+    disks = folder / "servers"
+    if (folder / STATE).exists() or disks.exists():
+        raise UserError(f"{folder} has a cluster; restore into a new folder")
+    disks.mkdir(parents=True)
+    write_saved(disks / disk, read_saved(backup / _BUCKETS))
+    groups = [Group(each, term, disk, life=life) for each, (term, life) in told["buckets"].items()]
+    state = (place or Place(sqlite=str((folder / STATE).absolute()))).opened()
+    try:
+        if state.read(""):
+            raise UserError(
+                "the controllers' state has a cluster already; give an etcd or a prefix without one"
+            )
+        for items in items_of(told["runs"], groups):
+            if not state.transact([(key, None) for key, _ in items], items):
+                raise UserError("somebody else writes into the controllers' state; end the cluster first")
+    finally:
+        state.close()
+    replace_file(folder / "names.json", json.dumps({disk: disk}).encode())
+    return (
+        f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: "
+        f"cotswold cluster start --folder {folder}"
+    )
+
+
+def _read(backup: Path) -> Mapping[str, Any]:
+    from cotswold.files import MalformedError, read_object
+
+    try:
+        told = read_object(backup / _FILE, bytes_max=1 << 30)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{backup} is no backup: it has no {_FILE}; one that was broken off has none"
+        ) from error
+    except MalformedError as error:
+        raise FormatError(f"{backup / _FILE} {error}; take another backup") from error
+    if told.get("format") != FORMAT:
+        raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
+    return told

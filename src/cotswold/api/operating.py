@@ -1,0 +1,116 @@
+"""A cluster of parameter servers looked at: by its controllers, and by each of its servers.
+
+Knows: how what both say is put together. Does not know: how it is shown, how a cluster is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.standing import cluster_secret
+from cotswold.errors import CotswoldError, UserError
+
+if TYPE_CHECKING:
+    from cotswold.cluster.messages import CopySeen, Reported
+    from cotswold.cluster.operating import Operator
+    from cotswold.server.messages import Looked, ServerSeen
+
+_WATCH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A cluster, at a moment."""
+
+    looked: Looked
+    """As the leader of the controllers sees it."""
+    reports: dict[str, Reported]
+    """What servers say of themselves, by name; without those that do not answer."""
+
+    @property
+    def window_seconds(self) -> float:
+        """How old the oldest change is that is on no disk of its server, of those that have one."""
+        return max((each.window_seconds for each in self.reports.values()), default=0.0)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One bucket, at a moment."""
+
+    bucket: str
+    term: int
+    life: int
+    primary: str
+    secondaries: tuple[str, ...]
+    learners: tuple[str, ...]
+    copies: dict[str, CopySeen]
+    """By server; without those that do not answer."""
+    servers: dict[str, ServerSeen]
+    """What controllers know of them."""
+    wanted: int
+    """Copies that it is to have."""
+    least: int
+    why: str
+    """What it waits for; empty for nothing."""
+
+
+def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
+    """Whoever operates the cluster with these controllers, which are named with commas, or one by one."""
+    from cotswold.cluster.operating import Operator
+
+    named = controllers.split(",") if isinstance(controllers, str) else controllers
+    places = [each.strip() for each in named if each.strip()]
+    if not places:
+        raise UserError("no controller is named; give HOST:PORT of each, with commas")
+    return Operator(places, cluster_secret(token, is_there=True))
+
+
+def overview(of: Operator) -> Overview:
+    """The cluster as it is now; raises MachineError where no controller answers."""
+    looked = of.look()
+    living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
+    return Overview(looked, of.reports(living))
+
+
+def explained(of: Operator, bucket: str) -> Explained:
+    """A bucket as it is now; raises UserError for no such, MachineError where no controller answers."""
+    found, looked = of.bucket(bucket), of.look()
+    group = found.group
+    return Explained(
+        *(group.bucket, group.term, group.life, group.primary, group.secondaries, group.learners),
+        copies=dict(found.copies),
+        servers={each.name: each for each in looked.servers if each.name in group.everybody},
+        wanted=looked.copies,
+        least=looked.least,
+        why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
+    )
+
+
+def run_meant(of: Operator, run: str) -> str:
+    """The run whose name begins so; raises UserError where none does, or several do."""
+    names = [each.run for each in of.look().runs]
+    fitting = [each for each in names if each.startswith(run)]
+    if len(fitting) != 1 or not run:
+        raise UserError(f"{run!r} names no run of the cluster; it has {', '.join(names) or 'none'}")
+    return fitting[0]
+
+
+def watching(lines: Callable[[], Sequence[str]]) -> None:
+    """Show lines anew every second, until Ctrl-C; where no controller answers, that."""
+    is_terminal = sys.stdout.isatty()
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                shown = list(lines())
+            except CotswoldError as error:
+                shown = [str(error)]
+            rows = os.get_terminal_size().lines if is_terminal else len(shown)
+            print("\x1b[2J\x1b[H" if is_terminal else "", "\n".join(shown[: rows - 1]), sep="", flush=True)
+            time.sleep(_WATCH_SECONDS)

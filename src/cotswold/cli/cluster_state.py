@@ -1,0 +1,190 @@
+"""`cotswold cluster status`, `explain`, `drain` and `remove`: a cluster as whoever operates it sees it.
+
+Knows: the words of the commands, tables of text. Does not know: how a cluster is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.cluster.operating import Operator
+
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
+CONTROLLERS = "127.0.0.1:7400"
+
+
+def status(
+    *,
+    controllers: str = CONTROLLERS,
+    token_file: Path | None = None,
+    watch: Flag = False,
+    json_: Json = False,
+) -> None:
+    """Show the servers of a cluster, what each leads and has on disk, its runs, and what happened last.
+
+    Examples:
+
+      cotswold cluster status --token-file token
+      cotswold cluster status --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --watch
+
+    Parameters
+    ----------
+    controllers
+        HOST or HOST:PORT of the controllers, with commas; port 7400 where none is said.
+    token_file
+        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+    watch
+        Show it anew every second, until Ctrl-C.
+    json_
+        Print JSON.
+    """
+    from cotswold.api.operating import overview, watching
+    from cotswold.cli.cluster_tables import lines_of
+
+    with operator_of(controllers, token_file) as operator:
+        if watch:
+            watching(lambda: lines_of(overview(operator)))
+            return
+        found = overview(operator)
+        if json_:
+            print(json.dumps(asdict(found)))
+        else:
+            print(*lines_of(found), sep="\n")
+
+
+def explain(
+    bucket: str,
+    *,
+    controllers: str = CONTROLLERS,
+    token_file: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """Say who has copies of a bucket, what each has, and what it waits for.
+
+    Examples:
+
+      cotswold cluster explain 17
+      cotswold cluster explain c83a/17
+
+    Parameters
+    ----------
+    bucket
+        RUN/NUMBER, of which the run may be left out or cut short where no other is meant.
+    controllers
+        HOST or HOST:PORT of the controllers, with commas.
+    token_file
+        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+    json_
+        Print JSON.
+    """
+    from cotswold.api.operating import explained
+    from cotswold.cli.cluster_tables import explaining
+
+    with operator_of(controllers, token_file) as operator:
+        found = explained(operator, bucket)
+    if json_:
+        print(json.dumps(asdict(found)))
+    else:
+        print(*explaining(found), sep="\n")
+
+
+def drain(
+    server: str,
+    *,
+    within: float = 30.0,
+    back: Flag = False,
+    controllers: str = CONTROLLERS,
+    token_file: Path | None = None,
+) -> int:
+    """Have other servers take over what one has, so that it can be ended without loss.
+
+    It is given nothing new until it is taken back (--back). What SIGTERM does to
+    `cotswold cluster start` and `add` is this for all servers of the host, for 25 s at
+    most. Exit code 0: nothing is left; 1: something was left when the time was over.
+
+    Examples:
+
+      cotswold cluster drain server-10-0-0-2-0 --within 30
+      cotswold cluster drain server-10-0-0-2-0 --back
+
+    Parameters
+    ----------
+    server
+        The server's name, as `cotswold cluster status` has it; the number behind its point may be left out.
+    within
+        Seconds that it may take; towards their end buckets may have a copy less for a while.
+    back
+        Have the server get copies again.
+    controllers
+        HOST or HOST:PORT of the controllers, with commas.
+    token_file
+        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+    """
+    from cotswold.api.progress import say, stages
+    from cotswold.errors import UserError
+
+    if within <= 0:
+        raise UserError(f"--within {within:g}: give seconds, more than 0")
+    with operator_of(controllers, token_file) as operator:
+        if back:
+            operator.undrain(server)
+            say(f"{server} gets copies again")
+            return 0
+        left, why = 0, ""
+        with stages() as show:
+            for found in operator.drain(server, within):
+                left, why = found.left, found.why
+                show(f"{found.server}: {left} copies left; {why}" if left else f"{found.server}: nothing
+                left", 0)
+    if left:
+        say(f"{server} still has {left} copies after {within:g} s: {why}")
+        return 1
+    say(f"{server} has no copies any more; end it when you like")
+    return 0
+
+
+def remove(
+    run: str,
+    *,
+    controllers: str = CONTROLLERS,
+    token_file: Path | None = None,
+) -> None:
+    """Have a cluster forget what it has of a run that is over, and could not say so.
+
+    A run that ends has its parameters forgotten by itself; one that was killed has not.
+    It is refused while servers hear the run.
+
+    Examples:
+
+      cotswold cluster remove c83a0b833eac6e20
+
+    Parameters
+    ----------
+    run
+        As `cotswold cluster status` names it; the first letters are enough where no other has them.
+    controllers
+        HOST or HOST:PORT of the controllers, with commas.
+    token_file
+        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+    """
+    from cotswold.api.operating import run_meant
+    from cotswold.api.progress import say
+
+    with operator_of(controllers, token_file) as operator:
+        meant = run_meant(operator, run)
+        operator.remove(meant)
+    say(f"the cluster has nothing of {meant} any more")
+
+
+def operator_of(controllers: str, token_file: Path | None) -> Operator:
+    """Whoever gives these commands."""
+    from cotswold.api.operating import operator
+
+    return operator(controllers, token_file)

@@ -1,0 +1,242 @@
+"""A cluster of parameter servers as whoever operates it sees it: what there is, and what is to be done with
+it.
+
+Knows: how controllers and servers are asked, how long that may take. Does not know: who decides, how anything
+is shown."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from cotswold.cluster.messages import CopySeen, Export, Report, Reported
+from cotswold.cluster.outward import Outward
+from cotswold.cluster.post import AnyMessage, Letter
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.standing import controllers_at
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Token
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import (
+    CONTROLLERS,
+    Describe,
+    Described,
+    Drain,
+    Draining,
+    Find,
+    FoundSaved,
+    Group,
+    Look,
+    Looked,
+    Message,
+    Prepare,
+    Remove,
+    Removed,
+    Undrain,
+    Undrained,
+)
+from cotswold.server.names import run_of
+
+_AGAIN_SECONDS = 0.3
+_REPORT_SECONDS = 1.0
+_RUN = "operator"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """One bucket: who has it, and what each has."""
+
+    group: Group
+    copies: Mapping[str, CopySeen]
+    """By server; those that have answered."""
+
+
+class Operator:
+    """Whoever operates a cluster; use in a ``with`` statement, or `close`."""
+
+    def __init__(self, controllers: Sequence[str], token: Token, *, wait_seconds: float = 5.0) -> None:
+        """``controllers``: HOST or HOST:PORT of each. Raises UserError for none."""
+        name = f"operator-{secrets.token_hex(4)}"
+        self._places, self._wait_seconds = tuple(controllers), wait_seconds
+        self._post = RoutedPost(
+            Endpoint(token, name), controllers_at(controllers), Outward(name, _RUN, Reach(), token)
+        )
+        self._addresses: dict[str, str] = {}
+
+    def look(self) -> Looked:
+        """What the leader of the controllers sees; raises MachineError where none answers."""
+        return self._asked(Look(), Looked)
+
+    def groups(self) -> dict[str, Group]:
+        """Who has copies of which bucket; raises MachineError where no controller answers."""
+        self._post.send(CONTROLLERS, Find(()))  # which is answered before what is asked next
+        looked = self.look()
+        self._addresses = {each.name: each.address for each in looked.servers}
+        runs = {each.run for each in looked.runs}
+        return {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+
+    def description(self, run: str) -> str:
+        """What servers know of a run; raises UserError for no such run."""
+        found = self._asked(Describe(run), Described)
+        if not found.description:
+            raise UserError(
+                f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
+            )
+        return found.description
+
+    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
+        """What servers have, by name, which are given with their addresses; without those that do not
+        answer."""
+        found: dict[str, Reported] = {}
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, Reported) and message.server in servers:
+                found[message.server] = message
+
+        self._ask_servers(
+            servers, lambda name: [Report(bucket)], hear, lambda: found.keys() >= servers.keys()
+        )
+        return found
+
+    def bucket(self, name: str) -> BucketState:
+        """One bucket, whose name may be left off but for a part that no other has. Raises UserError for no
+        such bucket."""
+        groups = self.groups()
+        fitting = [each for each in groups if each == name or _is_meant(name, each)]
+        if len(fitting) != 1:
+            many = f"{len(fitting)} buckets are called so" if fitting else "there is none"
+            raise UserError(f"{name!r} names no bucket: {many}; name one as RUN/NUMBER, by its first letters")
+        group = groups[fitting[0]]
+        servers = {each: self._addresses.get(each, "") for each in group.everybody}
+        reports = self.reports(servers, group.bucket)
+        copies = {name: copy for name, each in reports.items() for copy in each.copies}
+        return BucketState(group, copies)
+
+    def drain(self, server: str, seconds: float) -> Iterator[Draining]:
+        """Have others take over what a server has; yields how far that is until nothing is left, or the time
+        is over. Raises UserError for no such server."""
+        names = [each.name for each in self.look().servers if each.state in ("living", "draining")]
+        fitting = [each for each in names if each == server or each.split(".")[0] == server]
+        if len(fitting) != 1:
+            raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            found = self._asked(Drain(fitting[0], left), Draining)
+            yield found
+            if not found.left or left <= 0:
+                return
+            time.sleep(min(_AGAIN_SECONDS, left))
+
+    def undrain(self, server: str) -> None:
+        """Have a server get copies again."""
+        self._asked(Undrain(server), Undrained)
+
+    def remove(self, run: str) -> None:
+        """Have the cluster forget a run."""
+        self._asked(Remove(run), Removed)
+
+    def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
+        """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
+        primary answers."""
+        for bucket in buckets:
+            yield self._exported(bucket)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._post.endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- how they are asked ---
+
+    def _asked(self, question: Message, kind: type[T]) -> T:
+        """The answer of whoever leads the controllers."""
+        deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
+        while (now := time.monotonic()) < deadline:
+            if now - said > _AGAIN_SECONDS:
+                said = now
+                self._post.send(CONTROLLERS, question)
+            match self._post.receive(_AGAIN_SECONDS):
+                case Letter(_, message) if isinstance(message, kind):
+                    return message
+                case _:
+                    pass
+        raise MachineError(
+            f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see whether "
+            "they run, whether the token is the cluster's, and whether most of etcd's members are there"
+        )
+
+    def _ask_servers(
+        self,
+        servers: Mapping[str, str],
+        questions: Callable[[str], Sequence[AnyMessage]],
+        hear: Callable[[AnyMessage], None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._post.call({name: address for name, address in servers.items() if address})
+        for name in servers:
+            for each in questions(name):
+                self._post.send(name, each)
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while not is_over() and (left := deadline - time.monotonic()) > 0:
+            match self._post.receive(left):
+                case Letter(_, message):
+                    hear(message)
+                case _:
+                    pass
+
+    def _exported(self, bucket: str) -> Saved:
+        deadline = time.monotonic() + self._wait_seconds
+        while time.monotonic() < deadline:
+            groups = self.groups()
+            if bucket not in groups:
+                raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
+            primary = groups[bucket].primary
+            found: list[FoundSaved] = []
+            whole: list[Prepare] = []
+
+            def hear(
+                message: AnyMessage, found: list[FoundSaved] = found, whole: list[Prepare] = whole
+            ) -> None:
+                if isinstance(message, FoundSaved) and message.bucket == bucket:
+                    found.append(message)
+                if isinstance(message, Prepare) and message.bucket == bucket:
+                    whole.append(message)
+
+            servers = {primary: self._addresses.get(primary, "")}
+            self._ask_servers(servers, lambda name: [Export(bucket)], hear, lambda whole=whole: bool(whole))
+            if found and whole:
+                return _saved(found[0], whole[0])
+        raise MachineError(f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again")
+
+
+def _saved(found: FoundSaved, prepare: Prepare) -> Saved:
+    assert prepare.change is not None, "it has everything"
+    keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
+    numbers = dict(zip(keys, prepare.buffers, strict=True))
+    return Saved(found.bucket, found.life, found.term, found.index, prepare.change, prepare.names, numbers)
+
+
+def _is_meant(text: str, bucket: str) -> bool:
+    """Whether a bucket is called so in short: the first letters of the run, and its number.
+
+    >>> _is_meant("c83a/16", "c83a0b833eac6e20/0016"), _is_meant("16", "c83a0b833eac6e20/0016")
+    (True, True)
+    """
+    run, _, number = text.rpartition("/")
+    own = bucket.rpartition("/")[2]
+    return number.isdecimal() and int(number) == int(own) and run_of(bucket).startswith(run)

@@ -1,0 +1,73 @@
+"""What a server of copies shows to whoever operates the cluster.
+
+Knows: its machine, its roads, its disk. Does not know: who asks, how it is shown.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cotswold.cluster.arithmetic import Array
+from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
+from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.roles.disk import Disk
+from cotswold.cluster.roles.ways import Ways
+from cotswold.cluster.transport import Endpoint
+from cotswold.server.copies.copy import Copy, Role
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.messages import FoundSaved, Prepare
+
+
+def reported(machine: Keeper[Array], ways: Ways, disk: Disk | None, bucket: str = "") -> Reported:
+    """All that there is, or what there is of one bucket."""
+    roads = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
+    refused = ways.all.refused
+    return Reported(
+        machine.name,
+        tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
+        0 if disk is None else disk.unsaved_bytes,
+        0.0 if disk is None else disk.window_seconds,
+        disk is not None,
+        tuple(sorted(refused.items())),
+        tuple(_road(name, endpoint) for name, endpoint in roads.items()),
+    )
+
+
+def exported(machine: Keeper[Array], bucket: str) -> tuple[AnyMessage, ...]:
+    """All of a bucket that this server leads, as it is saved on disks; nothing where it does not lead it."""
+    copy = machine.copies.get(bucket)
+    if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
+        return ()
+    change, numbers = copy.contents.save(-1)
+    group, index, vectors = copy.group, copy.contents.index, tuple(copy.contents.vectors)
+    buffers = tuple(numbers[name, shard] for name in vectors for shard in change.shards)
+    return (
+        FoundSaved(bucket, machine.name, group.life, group.term, index),
+        Prepare(bucket, group.term, -1, index, index, change, vectors, buffers),
+    )
+
+
+def _seen(copy: Copy[Array]) -> CopySeen:
+    is_primary = copy.role is Role.PRIMARY
+    return CopySeen(
+        copy.bucket,
+        copy.role.value,
+        copy.group.term,
+        copy.group.life,
+        copy.index,
+        copy.committed,
+        copy.on_disk,
+        tuple(sorted(copy.lag.items())) if is_primary else (),
+        copy.contents.updates.waiting,
+        is_primary and copy.is_waiting,
+    )
+
+
+def _road(name: str, endpoint: Endpoint) -> RoadSeen:
+    traffic = endpoint.traffic
+    return RoadSeen(
+        name,
+        endpoint.address,
+        traffic.sent_bytes + traffic.sent_shared_bytes,
+        traffic.received_bytes + traffic.received_shared_bytes,
+    )

@@ -1,0 +1,130 @@
+"""Clusters of parameter servers that outlive runs: real processes, of which some are killed or stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.opened_replicas import Opener, check_account
+from tests.cluster.opened_replicas import opened as opened
+from tests.cluster.standing import Host, standing, until
+from tests.cluster.test_disks_of_servers import check_after_losses
+from tests.cluster.test_kept_copies import check_tallies, tallied
+
+from cotswold.errors import MachineError, UserError
+from cotswold.host import ForkServer, Token
+from cotswold.host.token import CLUSTER_VARIABLE
+
+pytestmark = pytest.mark.slow
+Cluster = tuple[list[Host], str]
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Token:
+    found = Token.new()
+    monkeypatch.setenv(CLUSTER_VARIABLE, found.text)
+    return found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, fork_server: ForkServer, token: Token) -> Iterator[Cluster]:
+    with standing(tmp_path, fork_server, token) as found:
+        yield found
+
+
+def at(place: str) -> dict[str, object]:
+    return tallied(standing=(place,), servers=1, copies=1, silent=20.0, buckets=4)
+
+
+def test_a_run_learns_on_servers_that_outlive_it_and_another_comes_after_it(
+    opened: Opener, cluster: Cluster
+) -> None:
+    (host,), place = cluster
+    before = host.processes
+    for _ in range(2):
+        with opened(**at(place)) as replicas:
+            check_tallies(replicas)
+    assert host.processes == before, "nobody has ended"
+
+
+def test_two_runs_at_once_do_not_meet(opened: Opener, cluster: Cluster) -> None:
+    _, place = cluster
+    with opened(**at(place)) as one, opened(**at(place)) as other:
+        for _ in range(4):
+            one.proceed(0.3)
+            other.proceed(0.3)
+        check_tallies(one)
+        check_tallies(other)
+
+
+def test_servers_and_the_controller_are_killed_and_started_again_and_every_sample_counts_once(
+    opened: Opener, cluster: Cluster
+) -> None:
+    (host,), place = cluster
+    with opened(**at(place)) as replicas:
+        replicas.proceed(0.5)
+        first = sorted(each for each in host.processes if each.startswith("server"))[0]
+        os.kill(host.processes[first], signal.SIGKILL)
+        replicas.proceed(1.0)
+        (controller,) = [each for each in host.processes if each.startswith("controller")]
+        os.kill(host.processes[controller], signal.SIGKILL)
+        check_tallies(replicas)
+    assert any("took over" in each for each in host.told("elected"))
+    until(lambda: len(host.processes) == 4)
+    assert first not in host.processes and f"{first}.1" in host.processes
+
+
+def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
+    opened: Opener, cluster: Cluster
+) -> None:
+    (host,), place = cluster
+    with opened(**at(place)) as replicas:
+        replicas.proceed(1.5)
+        for name, process in host.processes.items():
+            if name.startswith("server"):
+                os.kill(process, signal.SIGKILL)
+        check_after_losses(replicas)
+    assert len(host.told("revived")) == 4
+
+
+def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
+    opened: Opener, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place = cluster
+    monkeypatch.setenv(CLUSTER_VARIABLE, Token.new().text)
+    with pytest.raises(MachineError, match="no controller|said nothing"):
+        opened(**at(place), start=2.0).close()
+
+
+def test_a_run_without_the_clusters_token_is_told_so(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CLUSTER_VARIABLE, raising=False)
+    monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
+    with pytest.raises(UserError, match="COTSWOLD_CLUSTER_TOKEN"):
+        opened(**at("127.0.0.1:7400"))
+
+
+def test_a_station_that_ends_takes_its_processes_with_it(
+    tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    with standing(tmp_path, fork_server, token) as ((host,), _):
+        processes = list(host.processes.values())
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_servers_of_a_second_host_have_copies_and_take_over(
+    opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    with standing(tmp_path, fork_server, token, hosts=2, servers=1) as (hosts, place):
+        with opened(**at(place)) as replicas:
+            replicas.proceed(1.0)
+            for name, process in hosts[0].processes.items():
+                if name.startswith("server"):
+                    os.kill(process, signal.SIGKILL)
+            check_tallies(replicas)
+            check_account(replicas)
+    assert any("took over" in each for each in hosts[0].told("elected"))
