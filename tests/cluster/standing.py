@@ -80,8 +80,9 @@ def until(is_so: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def settings_of(folder: Path, port: int, *, servers: int = 3, name: str = "a", copies: int = 2) ->
-StationSettings:
+def settings_of(
+    folder: Path, port: int, *, servers: int = 3, name: str = "a", copies: int = 2
+) -> StationSettings:
     return StationSettings(
         at="127.0.0.1",
         controllers=(f"127.0.0.1:{port}",),

@@ -95,7 +95,7 @@ def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
 ) -> None:
     _, place = cluster
     monkeypatch.setenv(CLUSTER_VARIABLE, Token.new().text)
-    with pytest.raises(MachineError, match="no controller|said nothing"):
+    with pytest.raises(MachineError, match="said nothing"):
         opened(**at(place), start=2.0).close()
 
 
@@ -119,12 +119,14 @@ def test_a_station_that_ends_takes_its_processes_with_it(
 def test_servers_of_a_second_host_have_copies_and_take_over(
     opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
-    with standing(tmp_path, fork_server, token, hosts=2, servers=1) as (hosts, place):
-        with opened(**at(place)) as replicas:
-            replicas.proceed(1.0)
-            for name, process in hosts[0].processes.items():
-                if name.startswith("server"):
-                    os.kill(process, signal.SIGKILL)
-            check_tallies(replicas)
-            check_account(replicas)
+    with (
+        standing(tmp_path, fork_server, token, hosts=2, servers=1) as (hosts, place),
+        opened(**at(place)) as replicas,
+    ):
+        replicas.proceed(1.0)
+        for name, process in hosts[0].processes.items():
+            if name.startswith("server"):
+                os.kill(process, signal.SIGKILL)
+        check_tallies(replicas)
+        check_account(replicas)
     assert any("took over" in each for each in hosts[0].told("elected"))

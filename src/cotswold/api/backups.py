@@ -4,7 +4,7 @@ Knows: what is in the folder of a backup. Does not know: how a cluster is asked,
 
     FOLDER/backup.json     format, time, the runs with what servers know of them, all groups
     FOLDER/buckets/        each bucket with its numbers, versions and sessions, as on a server's disk
-    FOLDER/checkpoints/    RUN/0: the parameters of each run by the names of its tensors, an ordinary checkpoint
+    FOLDER/checkpoints/    RUN/0: the parameters of each run by the names of its tensors, as a checkpoint
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cotswold.cluster.operating import Operator
     from cotswold.cluster.state import Place
     from cotswold.server.copies.saved import Saved
-    from cotswold.server.messages import Group
 
 FORMAT = 1
 _FILE, _BUCKETS, _CHECKPOINTS = "backup.json", "buckets", "checkpoints"

@@ -67,5 +67,5 @@ def serve_host(
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice
                 left = station.drain(DRAIN_SECONDS)
-                say(f"{left} copies were not taken over by others; they are on disk" if left else "nothing is
-                left here")
+                were = f"{left} copies were not taken over by others; they are on disk"
+                say(were if left else "nothing is left here")

@@ -141,8 +141,7 @@ def drain(
         with stages() as show:
             for found in operator.drain(server, within):
                 left, why = found.left, found.why
-                show(f"{found.server}: {left} copies left; {why}" if left else f"{found.server}: nothing
-                left", 0)
+                show(f"{found.server}: {left} copies left" + (f"; {why}" if why else ""), 0)
     if left:
         say(f"{server} still has {left} copies after {within:g} s: {why}")
         return 1

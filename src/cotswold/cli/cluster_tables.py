@@ -24,12 +24,17 @@ def lines_of(found: Overview) -> list[str]:
 
 def _lines(found: Overview) -> Iterator[str]:
     looked = found.looked
-    copies = f"{looked.copies} cop{'y' if looked.copies == 1 else 'ies'} of each bucket, {looked.least} at
-    least" yield f"{looked.controller} leads the controllers (epoch {looked.epoch}); {copies}" yield "" if
-    looked.servers:
+    word = "copy" if looked.copies == 1 else "copies"
+    copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
+    yield f"{looked.controller} leads the controllers (epoch {looked.epoch}); {copies}"
+    yield ""
+    if looked.servers:
         rows = [_server(each, found.reports.get(each.name)) for each in looked.servers]
-        heads = ("server", "host", "state", "heard", "leads", "copies", "lag", "not on disk", "window",
-        "refused") yield from table(heads, rows)
+        heads = (
+            *("server", "host", "state", "heard", "leads", "copies", "lag", "not on disk", "window"),
+            "refused",
+        )
+        yield from table(heads, rows)
     else:
         yield "no server is there yet"
     yield ""
@@ -58,8 +63,10 @@ def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
         return (*known, "?", "?", "?", "?")
     lag = max((behind for each in report.copies for _, behind in each.behind), default=0)
     refused = sum(count for _, count in report.refused)
-    disk = (_bytes(report.dirty_bytes), f"{report.window_seconds:.1f} s") if report.has_disk else ("no disk",
-    "-") return (*known, str(lag), *disk, str(refused or "-"))
+    disk = ("no disk", "-")
+    if report.has_disk:
+        disk = (_bytes(report.dirty_bytes), f"{report.window_seconds:.1f} s")
+    return (*known, str(lag), *disk, str(refused or "-"))
 
 
 def explaining(found: Explained) -> list[str]:
@@ -91,14 +98,16 @@ def explaining(found: Explained) -> list[str]:
 def _copy(copy: CopySeen | None) -> Sequence[str]:
     if copy is None:
         return ("does not answer", "?", "?", "?")
-    return (copy.role, *(str(each) if each >= 0 else "-" for each in (copy.index, copy.committed, copy.saved)))
+    indexes = (copy.index, copy.committed, copy.saved)
+    return (copy.role, *(str(each) if each >= 0 else "-" for each in indexes))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows below their heads, each column as wide as it must be."""
     whole = [heads, *rows]
     widths = [max(len(row[place]) for row in whole) for place in range(len(heads))]
-    return ["  ".join(each.ljust(width) for each, width in zip(row, widths, strict=True)).rstrip() for row in whole]
+    wide = [[each.ljust(width) for each, width in zip(row, widths, strict=True)] for row in whole]
+    return ["  ".join(row).rstrip() for row in wide]
 
 
 def _bytes(count: int) -> str:

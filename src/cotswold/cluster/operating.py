@@ -176,8 +176,8 @@ class Operator:
                 case _:
                     pass
         raise MachineError(
-            f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see whether "
-            "they run, whether the token is the cluster's, and whether most of etcd's members are there"
+            f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see "
+            "whether they run, whether the token is theirs, and whether most of etcd's members are there"
         )
 
     def _ask_servers(
@@ -206,29 +206,42 @@ class Operator:
             if bucket not in groups:
                 raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
             primary = groups[bucket].primary
-            found: list[FoundSaved] = []
-            whole: list[Prepare] = []
-
-            def hear(
-                message: AnyMessage, found: list[FoundSaved] = found, whole: list[Prepare] = whole
-            ) -> None:
-                if isinstance(message, FoundSaved) and message.bucket == bucket:
-                    found.append(message)
-                if isinstance(message, Prepare) and message.bucket == bucket:
-                    whole.append(message)
-
+            heard = _Whole(bucket)
             servers = {primary: self._addresses.get(primary, "")}
-            self._ask_servers(servers, lambda name: [Export(bucket)], hear, lambda whole=whole: bool(whole))
-            if found and whole:
-                return _saved(found[0], whole[0])
+            self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
+            if (saved := heard.saved()) is not None:
+                return saved
         raise MachineError(f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again")
 
 
-def _saved(found: FoundSaved, prepare: Prepare) -> Saved:
-    assert prepare.change is not None, "it has everything"
-    keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
-    numbers = dict(zip(keys, prepare.buffers, strict=True))
-    return Saved(found.bucket, found.life, found.term, found.index, prepare.change, prepare.names, numbers)
+class _Whole:
+    """All of a bucket, as two messages of its primary."""
+
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+        self._found: FoundSaved | None = None
+        self._prepare: Prepare | None = None
+
+    def hear(self, message: AnyMessage) -> None:
+        """A message has come."""
+        if isinstance(message, FoundSaved) and message.bucket == self._bucket:
+            self._found = message
+        elif isinstance(message, Prepare) and message.bucket == self._bucket:
+            self._prepare = message
+
+    def is_there(self) -> bool:
+        """Whether both have come."""
+        return self._found is not None and self._prepare is not None
+
+    def saved(self) -> Saved | None:
+        """What they say; None before both have come."""
+        found, prepare = self._found, self._prepare
+        if found is None or prepare is None or prepare.change is None:
+            return None
+        keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
+        numbers = dict(zip(keys, prepare.buffers, strict=True))
+        kept = prepare.change, prepare.names, numbers
+        return Saved(found.bucket, found.life, found.term, found.index, *kept)
 
 
 def _is_meant(text: str, bucket: str) -> bool:
