@@ -75,7 +75,7 @@ class Mallory:
         peer = self.endpoint._peers[self.server]
         self.endpoint.flush(SECONDS)
         peer.socket.send_multipart(frames)
-        self.endpoint._doubtful.add(peer.descriptor)
+        self.endpoint._readiness.doubt(peer.descriptor)
 
     def settle(self) -> None:
         """Wait until the server has heard everything that was sent: it answers a pull that comes after."""

@@ -12,10 +12,9 @@ kept within a bound, beyond which the peer is dropped. One thread uses an endpoi
 from __future__ import annotations
 
 import os
-import selectors
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -48,6 +47,7 @@ from cotswold.cluster.transport.hello import Hello, is_name
 from cotswold.cluster.transport.listener import Listener, TakenError
 from cotswold.cluster.transport.loans import Probe
 from cotswold.cluster.transport.peer import LOST_SECONDS, Peer, Traffic
+from cotswold.cluster.transport.readiness import Readiness
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
@@ -107,10 +107,7 @@ class Endpoint:
         """Blocks of peers' shared memory that nothing here refers to any more."""
         self._busy = 0
         """Events since all sockets, and not those of messages alone, were looked at."""
-        self._selector = selectors.DefaultSelector()
-        """Has the descriptors: with what is to be done when one is ready."""
-        self._doubtful: set[int] = set()
-        """Descriptors of sockets that may have something of which these do not tell (`_attend`)."""
+        self._readiness = Readiness()
         self._watched: set[int] = set()
         self._context = zmq.Context()
         self._context.max_sockets = 8192
@@ -154,9 +151,19 @@ class Endpoint:
         return peer in self._peers
 
     def fileno(self) -> int:
-        """A descriptor that can be read when there may be something; what was there before `receive` said
-        that there is nothing it may not tell of."""
-        return self._selector.fileno()
+        """A descriptor that can be read when `receive` may have something, for a selector of one's own;
+        before each wait for it `has_pending` must have said that there is nothing."""
+        return self._readiness.fileno()
+
+    def has_pending(self) -> bool:
+        """Whether `receive` may have something at once; where not, `fileno` tells when it may.
+
+        It takes in what has come, and holds until the endpoint is used otherwise.
+        """
+        if not self._events:
+            self._give_back()
+            self._readiness.attend()
+        return bool(self._events) or self._readiness.is_doubtful
 
     def is_here(self, peer: str) -> bool:
         """Whether a peer is on this host; raises KeyError for one that is not connected."""
@@ -201,7 +208,7 @@ class Endpoint:
             if peer in self._peers and found.waiting_bytes > self.most_waiting_bytes:
                 self._lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
                 return False
-        self._doubtful.add(found.descriptor)
+        self._readiness.doubt(found.descriptor)
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
@@ -209,7 +216,7 @@ class Endpoint:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
             self._give_back()
-            self._attend()
+            self._readiness.attend()
             self._busy += 1
             if self._events and self._busy < _BUSY:
                 break
@@ -234,19 +241,19 @@ class Endpoint:
             peer = self._peers.get(name.partition("@")[0])
             if peer is not None and peer.label == name:
                 peer.give_back(numbers, self.traffic)
-                self._doubtful.add(peer.descriptor)
+                self._readiness.doubt(peer.descriptor)
 
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
         if descriptor not in self._watched:
             self._watched.add(descriptor)
-            self._selector.register(descriptor, selectors.EVENT_READ, partial(self._tell_ready, descriptor))
+            self._readiness.add(descriptor, partial(self._tell_ready, descriptor))
 
     def unwatch(self, descriptor: int) -> None:
         """The opposite of `watch`."""
         if descriptor in self._watched:
             self._watched.discard(descriptor)
-            self._selector.unregister(descriptor)
+            self._readiness.remove(descriptor)
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
         """Hang up on a peer, which is told; what it sends from now on is not read. No `Lost` is heard."""
@@ -260,7 +267,7 @@ class Endpoint:
         """Wait until all that was sent has been handed to the connections; whether it was, in time."""
         deadline = time.monotonic() + timeout
         while True:
-            self._attend()  # which may hand on all there is: then nothing more comes to wait for
+            self._readiness.attend()  # which may hand on all there is: then nothing more comes to wait for
             if not any(each.has_unsent for each in self._peers.values()):
                 return True
             left = deadline - time.monotonic()
@@ -276,7 +283,7 @@ class Endpoint:
         for peer in self._peers.values():
             peer.close(linger)
         self._peers.clear()
-        self._selector.close()
+        self._readiness.close()
         self._watched.clear()
         for listener in self._listeners:
             listener.close()
@@ -315,14 +322,9 @@ class Endpoint:
         """Listen at an address; what it became."""
         listener = Listener(self._context, self._keys, self.name, where, mode)
         self._listeners.append(listener)
-        self._register(listener.descriptor, partial(self._listen_to, listener))
-        self._register(listener.monitor_descriptor, partial(self._count_strangers, listener))
+        self._readiness.add_socket(listener.descriptor, partial(self._listen_to, listener))
+        self._readiness.add_socket(listener.monitor_descriptor, partial(self._count_strangers, listener))
         return listener.where
-
-    def _register(self, descriptor: int, act: Callable[[], None]) -> None:
-        """From now on do this when a socket of ZeroMQ's may have something."""
-        self._selector.register(descriptor, selectors.EVENT_READ, act)
-        self._doubtful.add(descriptor)
 
     def _call(self, name: str, address: Address) -> None:
         peer = Peer(
@@ -337,29 +339,13 @@ class Endpoint:
             self._lost_seconds,
         )
         self._peers[name] = peer
-        self._register(peer.descriptor, partial(self._hear, peer))
-        self._register(peer.monitor_descriptor, partial(self._look_after, peer))
-
-    def _attend(self) -> None:
-        """Look at sockets that were used since they said that they have nothing.
-
-        ZeroMQ's descriptor of a socket tells of a change once: whatever is done with the socket, also
-        sending, may take the change in. Before a descriptor is waited for, the socket must have said anew
-        that it has nothing.
-        """
-        doubtful, self._doubtful = self._doubtful, set()
-        known = self._selector.get_map()
-        for descriptor in doubtful:
-            if descriptor in known:
-                known[descriptor].data()
+        self._readiness.add_socket(peer.descriptor, partial(self._hear, peer))
+        self._readiness.add_socket(peer.monitor_descriptor, partial(self._look_after, peer))
 
     def _wait(self, seconds: float | None) -> None:
         """Until a descriptor is ready, unless there is something already; what it asks for is done."""
         self._busy = 0
-        if self._events or self._doubtful:
-            seconds = 0.0
-        for key, _ in self._selector.select(None if seconds is None else max(0.0, seconds)):
-            key.data()
+        self._readiness.wait(0.0 if self._events else seconds)
 
     def _tell_ready(self, descriptor: int) -> None:
         self._events.append(Ready(descriptor))
@@ -398,12 +384,12 @@ class Endpoint:
                 return
             if self._events:
                 break
-        self._doubtful.add(listener.descriptor)
+        self._readiness.doubt(listener.descriptor)
 
     def _take_in(self) -> None:
         """Take in what has come, some messages at most."""
         for listener in self._listeners:
-            self._doubtful.add(listener.descriptor)
+            self._readiness.doubt(listener.descriptor)
             for _ in range(_BATCH):
                 if not self._take_in_from(listener):
                     break
@@ -466,15 +452,15 @@ class Endpoint:
     def _lose(self, name: str, why: str, *, tell: bool = True) -> None:
         """A peer is no more; if it lives after all, it is told."""
         peer = self._peers.pop(name)
-        self._selector.unregister(peer.descriptor)
-        self._selector.unregister(peer.monitor_descriptor)
+        self._readiness.remove(peer.descriptor)
+        self._readiness.remove(peer.monitor_descriptor)
         peer.close()
         for number in [one for one, whose in self._names.items() if whose == name]:
             del self._names[number]
             if tell:
                 for listener in self._listeners:
                     listener.tell(number, [GONE])
-                    self._doubtful.add(listener.descriptor)
+                    self._readiness.doubt(listener.descriptor)
         self._events.append(Lost(name, why))
 
 

@@ -8,6 +8,7 @@ is said (`on`)."""
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections import Counter
@@ -17,7 +18,8 @@ from cotswold.cluster.transport.endpoint import Endpoint, Event
 from cotswold.cluster.transport.frames import Buffer, Header, Packed
 from cotswold.cluster.transport.peer import Traffic
 
-_LOOK_SECONDS = 0.02
+_IN_A_ROW = 16
+"""Events of one road, before another is looked at."""
 _MS = 1000
 
 
@@ -31,6 +33,8 @@ class Roads:
         self._first = self._all[0]
         self._turn = 0
         """Whose events are taken next."""
+        self._row = 0
+        """How many of its were taken."""
 
     @property
     def name(self) -> str:
@@ -104,14 +108,15 @@ class Roads:
         """The next event of any road, within so many seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            for place in range(self._turn, self._turn + len(self._all)):
-                event = self._all[place % len(self._all)].receive(0.0)
+            for _ in self._all:
+                event = self._all[self._turn % len(self._all)].receive(0.0)
+                self._row += 1
+                if event is None or self._row == _IN_A_ROW:
+                    self._turn, self._row = self._turn + 1, 0
                 if event is not None:
-                    self._turn = place % len(self._all)
                     return event
-            self._turn += 1
-            left = _LOOK_SECONDS if deadline is None else min(_LOOK_SECONDS, deadline - time.monotonic())
-            if left <= 0:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 return None
             self._wait(left)
 
@@ -145,8 +150,11 @@ class Roads:
     def _of(self, peer: str) -> Endpoint:
         return next((each for each in self._all if each.has(peer)), self._first)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float | None) -> None:
+        """Until some road may have something."""
+        if any(each.has_pending() for each in self._all):
+            return
         poll = select.poll()
         for each in self._all:
             poll.register(each.fileno(), select.POLLIN)
-        poll.poll(_MS * seconds)
+        poll.poll(None if seconds is None else math.ceil(_MS * seconds))
