@@ -19,9 +19,13 @@ from cotswold.cli.main import COMMANDS, build
 
 README = Path(__file__).parents[2] / "README.md"
 LEAVES = [
-    *([name] for name in COMMANDS if name not in ("recipe", "data", "bench")),
+    *([name] for name in COMMANDS if name not in ("recipe", "data", "bench", "cluster")),
     *(["recipe", name] for name in ("list", "show", "explain")),
     ["serve", "data"],
+    *(
+        ["cluster", name]
+        for name in ("start", "add", "status", "explain", "drain", "remove", "backup", "restore")
+    ),
     ["data", "make"],
     ["data", "make", "japanese-ocr"],
 ]

@@ -11,6 +11,10 @@ from cotswold.cli.cluster_backup import backup, restore
 from cotswold.cli.cluster_start import add, start
 from cotswold.cli.cluster_state import drain, explain, remove, status
 
-app = App(name="cluster", help_format="plaintext")
+app = App(
+    name="cluster",
+    help="Parameter servers that outlive runs, on one host or several: docs/operations.md.",
+    help_format="plaintext",
+)
 for each in (start, add, status, explain, drain, remove, backup, restore):
     app.command(each)
