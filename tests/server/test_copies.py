@@ -10,9 +10,11 @@ import pytest
 from cotswold.optim.updates import Adagrad, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copying, Role
+from cotswold.server.copies.copy import Role
+from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import DRIFT, Lease
+from cotswold.server.copies.peers import DEAF, Offer, Peers, is_silent
 from cotswold.server.copies.routing import Router
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -33,6 +35,7 @@ from cotswold.server.messages import (
     OfBucket,
     Order,
     Prepare,
+    Prepared,
     PulledNewer,
     PullNewer,
     Send,
@@ -98,6 +101,8 @@ class House:
         }
         self.waiting: list[tuple[str, Send]] = []
         """(sender, message) that nobody has carried."""
+        self.prepares: list[tuple[str, str]] = []
+        """Who has sent such to whom, of those that were carried."""
 
     def say(self, name: str, sends: Sequence[Send]) -> None:
         self.waiting += [(name, each) for each in sends]
@@ -114,13 +119,15 @@ class House:
         number = self.of[name].lease.ask(self.now)
         self.tell(name, "controller", Leased(1, name, number, seconds))
 
-    def carry(self, *, lost: str = "") -> list[Send]:
-        """Bring everything to servers; what is for others comes back. Nothing passes by ``lost``."""
+    def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:
+        """Bring everything to servers; what is for others comes back. Nothing passes by ``lost``, nor from
+        the first to the second of ``cut``."""
         outside: list[Send] = []
         while self.waiting:
             sender, send = self.waiting.pop(0)
-            if sender in lost or send.to in lost:
+            if sender in lost or send.to in lost or sender + send.to == cut:
                 continue
+            self.prepares += [(sender, send.to)] * isinstance(send.message, Prepare)
             if send.to in self.of:
                 self.tell(send.to, sender, send.message)
             else:
@@ -353,6 +360,112 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
     house.carry()
     house.ask("b", "client", PullNewer("run", 0, 0, (0,), (-1,)))
     assert house.carry() == [Send("client", Elsewhere(BUCKET, 3, "a"))]
+
+
+# --- chains ---
+
+CHAIN = Copying(way="chain")
+
+
+def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None:
+    house = House("abcd", CHAIN)
+    house.begin(Group(BUCKET, 1, "a", ("b", "c", "d")))
+    house.prepares.clear()
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    assert len(said(house.carry(), Applied)) == 1
+    assert house.prepares == [("a", "b"), ("b", "c"), ("c", "d")]
+    house.settle()
+    assert house.weights("a") == house.weights("b") == house.weights("c") == house.weights("d")
+
+
+def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_is_gone_round() -> None:
+    house = House("abc", CHAIN)
+    house.begin(GROUP)
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    assert said(house.carry(cut="bc"), Applied) == []
+    for _ in range(6):
+        house.now += 0.1
+        house.say("a", house.of["a"].tick(house.now))
+        answers = said(house.carry(cut="bc"), Applied)
+    assert len(answers) == 1, "the primary itself has sent it, half a second later"
+    house.prepares.clear()
+    house.ask("a", "client", push(2, 1.0, 0.0, 0.0, 0.0))
+    house.drain("a")
+    assert len(said(house.carry(cut="bc"), Applied)) == 1
+    assert house.prepares == [("a", "b"), ("a", "c")], "who was late is told directly for a while"
+    house.now += CHAIN.direct_seconds
+    house.lease("a")
+    house.settle()
+    house.prepares.clear()
+    house.ask("a", "client", push(3, 1.0, 0.0, 0.0, 0.0))
+    house.drain("a")
+    assert len(said(house.carry(), Applied)) == 1
+    assert house.prepares == [("a", "b"), ("b", "c")]
+
+
+def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> None:
+    house = House("abcd", CHAIN)
+    house.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
+    primary, copy = house.of["a"].copies[BUCKET], house.of["b"].copies[BUCKET]
+    told = primary.contents.since(-1)
+    index = copy.index
+    words = (BUCKET, 1, -1, index + 1, index, told.change, told.names, told.buffers)
+    for name, sender in (("b", "c"), ("b", "d"), ("b", "x"), ("d", "b"), ("d", "c")):
+        house.tell(name, sender, Prepare(*words))
+        assert house.waiting == [], f"{name} hears {sender}"
+    house.tell("c", "b", Prepare(*words, onward=("b",)))
+    assert [(each.to, type(each.message).__name__) for _, each in house.waiting] == [("a", "Prepared")], (
+        "it answers the primary, and hands nothing back"
+    )
+
+
+def test_a_learner_hears_from_the_primary_alone() -> None:
+    house = House("abcd", CHAIN)
+    house.begin(GROUP)
+    house.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
+    house.prepares.clear()
+    house.carry()
+    house.settle()
+    assert {sender for sender, to in house.prepares if to == "d"} == {"a"}
+    assert house.weights("d") == house.weights("a")
+
+
+# --- slow links ---
+
+
+def test_a_server_that_speaks_of_other_buckets_is_not_silent_soon() -> None:
+    copying = Copying()
+    assert is_silent("b", 10.0, {"b": 10.0}, 10.6, copying)
+    assert is_silent("b", 10.0, {}, 10.6, copying)
+    assert not is_silent("b", 10.0, {"b": 10.5}, 10.6, copying)
+    assert is_silent("b", 10.0, {"b": 14.0}, 10.1 + DEAF * copying.silent_seconds, copying)
+
+
+def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> None:
+    peers = Peers(Copying(), {})
+    peers.regroup(GROUP, 0.0)
+
+    def answer(index: int, now: float) -> None:
+        for name in "bc":
+            peers.heard(name, Prepared(BUCKET, 1, name, index, False), offer(index), now)
+
+    def offer(index: int) -> Offer:
+        return Offer(BUCKET, 1, index, 0, lambda _: contents(BUCKET).since(-1))
+
+    def sent(index: int, now: float) -> int:
+        sends = peers.watch(offer(index), now)
+        return sum(isinstance(each.message, Prepare) and each.message.change is not None for each in sends)
+
+    answer(0, 0.0)
+    peers.tell(offer(1), 1.0)
+    assert sent(1, 1.4) == 0
+    assert sent(1, 1.6) == 2, "it may have been lost"
+    answer(1, 1.9)
+    peers.tell(offer(2), 3.0)
+    assert sent(2, 3.8) == 0, "the last took long"
+    assert sent(2, 4.1) == 2
 
 
 # --- leases ---

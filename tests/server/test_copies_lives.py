@@ -27,6 +27,8 @@ LIVES = {
     "everything": 200,
     "two at least": 150,
     "five copies": 80,
+    "chain": 120,
+    "chain of five": 60,
     "disks": 60,
     "outages": 60,
     "one copy on disk": 60,

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tests.server.test_copies import BUCKET, contents
 
 from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.copy import NOTHING, Copying
+from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.peers import NOTHING
 from cotswold.server.copies.saved import Saved, disk_of, next_of
 from cotswold.server.messages import (
     COORDINATOR,

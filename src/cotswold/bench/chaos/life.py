@@ -20,7 +20,8 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Control, Controller
 from cotswold.server.control.map import read_group
 from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copy, Copying, Role
+from cotswold.server.copies.copy import Copy, Role
+from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import State
@@ -121,7 +122,7 @@ class Life:
     def _start_server(self, host: str, number: int) -> None:
         clock = self._clock()
         name, disk = f"{host}.{number}", self.disks.get(host)
-        copying = Copying(least=self.world.least, saves=disk is not None)
+        copying = Copying(least=self.world.least, way=self.world.way, saves=disk is not None)
         keeper = Keeper(name, host, f"address of {name}", self._contents, copying, clock.now)
         self.servers.append(KeeperPlayer(self.network, keeper, self._names, clock, self._hear, disk))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cotswold.server.copies.copying import Way
 from cotswold.simulate.network import Faults
 
 SHARD = 2
@@ -26,6 +27,7 @@ class World:
     """Of a bucket."""
     copies: int = 3
     least: int = 1
+    way: Way = "star"
     replicas: int = 2
     epochs: int = 6
     faults: Faults = field(default_factory=Faults)

@@ -35,7 +35,7 @@ from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.server import messages as m
 from cotswold.server.control.controller import Control
-from cotswold.server.copies.copy import Copying
+from cotswold.server.copies.copying import Copying
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1

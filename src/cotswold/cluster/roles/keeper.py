@@ -40,7 +40,8 @@ from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
-from cotswold.server.copies.copy import Copying, Role
+from cotswold.server.copies.copy import Role
+from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.messages import (
     CONTROLLERS,

@@ -15,7 +15,7 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
 
     the primary                                  what it does
     a client's message, its lease holds          does it; what is said of it is held
-    something is different                       `Prepare` to all, with the next index
+    something is different                       `Prepare` to all, with the next index (`peers`)
     all members have prepared an index           it is committed: what was held for it is said
     too many indexes are not committed           updates wait, and are applied together later
     fewer members than ``least``                 updates wait; nothing is committed
@@ -24,8 +24,9 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     its lease is over, or it is fenced           it says nothing
 
     a secondary or a learner                     what it does
-    Prepare, of a term that is over              nothing; so with one of a stranger
-    Prepare, that begins where it has got to     kept apart; `Prepared`
+    Prepare, of a term that is over              nothing; so with one of whoever does not come before it
+    Prepare, that is to be handed on             besides what follows, the next on the way is sent it
+    Prepare, that begins where it has got to     kept apart; `Prepared`, to the primary
     Prepare, that begins above                   `Prepared`, lacking
     Prepare, of everything                       whatever it had is forgotten
     a greater index is committed                 what was kept apart to there becomes so
@@ -41,13 +42,15 @@ Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Generic
 
-from cotswold.server.copies.contents import Contents, Difference
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
+from cotswold.server.copies.peers import NOTHING, Offer, Peers, is_silent
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -68,8 +71,6 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Values
 
-NOTHING = -1
-"""The index of whoever has nothing that counts."""
 FIRST = 1
 """The term in which all copies are new, and so alike."""
 
@@ -83,42 +84,6 @@ class Role(Enum):
     PRIMARY = "primary"
 
 
-@dataclass(frozen=True)
-class Copying:
-    """How copies are kept."""
-
-    least: int = 1
-    """With fewer members, the primary included, updates wait."""
-    window: int = 4
-    """So many indexes may be under way before updates wait, and are applied together."""
-    beat_seconds: float = 0.1
-    """How often a primary speaks to those who have said all."""
-    retry_seconds: float = 0.5
-    silent_seconds: float = 0.5
-    """After which a member, or the primary, is told to the controllers as silent."""
-    saves: bool = False
-    """Whether there is a disk."""
-
-
-@dataclass
-class _Peer:
-    """Somebody who has, or is to have, what the primary has."""
-
-    heard: float
-    has: int | None = None
-    """To which index; None until it says so in this term."""
-    sent: int = NOTHING
-    """To which index it was sent everything."""
-    spoken: float = float("-inf")
-    """When it was sent anything last."""
-    asked: float = float("-inf")
-    """When it was sent something that it has not answered."""
-    is_needed: bool = True
-    """Whether nothing is committed that it has not prepared."""
-    saved: int = NOTHING
-    """To which index it is on its disk."""
-
-
 class Copy(Generic[Values]):
     """That of a bucket on a server."""
 
@@ -129,8 +94,10 @@ class Copy(Generic[Values]):
         make: Callable[[], Contents[Values]],
         copying: Copying,
         lease: Lease,
+        spoke: Mapping[str, float],
     ) -> None:
-        """``make`` makes contents in which nothing has happened."""
+        """``make`` makes contents in which nothing has happened; ``spoke``: when servers said anything last,
+        of whatever bucket."""
         self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
         self.group = Group(bucket, 0, "")
         self.role = Role.OUTSIDE
@@ -143,7 +110,8 @@ class Copy(Generic[Values]):
         self._prepared = NOTHING
         self._primary_heard = 0.0
         self._proposed = float("-inf")
-        self._peers: dict[str, _Peer] = {}
+        self._spoke = spoke
+        self._peers = Peers(copying, spoke)
         self._held: deque[tuple[int, Send]] = deque()
         """What is said once an index is committed."""
         self.disk: Saved | None = None
@@ -263,14 +231,7 @@ class Copy(Generic[Values]):
             self.role, self._prepared = Role.PRIMARY, NOTHING
             self._peers.clear()
             self._answered.clear()
-        peers = {}
-        for name in self.group.everybody[1:]:
-            peers[name] = peer = self._peers.get(name) or _Peer(now)
-            peer.is_needed, peer.saved = name in self.group.secondaries, NOTHING
-            peer.sent = (
-                NOTHING if peer.has is None else peer.has
-            )  # it may not have heard what is of this term
-        self._peers = peers
+        self._peers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> Fenced:
         """A controller elects the primary of a term."""
@@ -322,51 +283,20 @@ class Copy(Generic[Values]):
 
     def _tell(self, now: float) -> list[Send]:
         """Everybody is sent what is different since it was sent something last."""
-        told: dict[int, Difference] = {}
-        return [send for name, peer in self._peers.items() for send in self._tell_one(name, peer, now, told)]
+        return self._peers.tell(self._offer, now)
 
-    def _tell_one(
-        self, name: str, peer: _Peer, now: float, told: dict[int, Difference] | None = None
-    ) -> list[Send]:
-        """``told``: what is different since some indexes, which most peers have in common."""
-        index = self.contents.index
-        after = index if peer.has is None else peer.sent  # first it says what it has
-        peer.spoken = now
-        if after >= index:
-            beat = Prepare(self.bucket, self.group.term, index, index, self.committed, None)
-            return [Send(name, beat)]
-        if peer.has is not None and peer.sent <= peer.has:
-            peer.asked = now
-        peer.sent = index
-        found = None if told is None else told.get(after)
-        if found is None:
-            found = self.contents.since(after)
-            if told is not None:
-                told[after] = found
-        return [
-            Send(
-                name,
-                Prepare(
-                    *(self.bucket, self.group.term, after, index, self.committed),
-                    *(found.change, found.names, found.buffers),
-                ),
-            )
-        ]
+    @property
+    def _offer(self) -> Offer:
+        contents = self.contents
+        return Offer(self.bucket, self.group.term, contents.index, self.committed, contents.since)
 
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
         """A peer says what it has."""
         peer = self._peers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
-        peer.heard, peer.saved = now, prepared.saved
-        sends: list[Send] = []
-        if peer.has is None or prepared.is_lacking:
-            # what it has above is of whoever led before, and it is told all that differs from what all have
-            peer.has = peer.sent = prepared.index
-            sends += self._tell_one(sender, peer, now) if peer.sent < self.contents.index else []
-        elif prepared.index > peer.has:
-            peer.has, peer.asked = prepared.index, now
-        if peer.has >= self.contents.index and not peer.is_needed:
+        sends = self._peers.heard(sender, prepared, self._offer, now)
+        if not peer.is_needed and peer.has is not None and peer.has >= self.contents.index:
             peer.is_needed = True  # first it is waited for, then it is a secondary: so it lacks nothing then
             self._proposed = now
             sends += [Send(CONTROLLERS, Caught(self.bucket, self.group.term, self.server, sender))]
@@ -377,9 +307,7 @@ class Copy(Generic[Values]):
         if not self.is_acting(now):
             return []
         if len(self.group.members) >= self.copying.least:
-            has = [peer.has for peer in self._peers.values() if peer.is_needed]
-            least = min((NOTHING if each is None else each for each in has), default=self.contents.index)
-            self.committed = max(self.committed, min(least, self.contents.index))
+            self.committed = max(self.committed, self._peers.least(self.contents.index))
         sends = []
         while self._held and self._held[0][0] <= self.committed:
             sends.append(self._held.popleft()[1])
@@ -394,17 +322,7 @@ class Copy(Generic[Values]):
         return []
 
     def _watch_peers(self, now: float) -> list[Send]:
-        sends: list[Send] = []
-        for name, peer in self._peers.items():
-            is_late = (
-                peer.has is not None
-                and peer.sent > peer.has
-                and now - peer.asked > self.copying.retry_seconds
-            )
-            if is_late:
-                peer.sent, peer.asked = peer.has or 0, now
-            if is_late or now - peer.spoken >= self.copying.beat_seconds:
-                sends += self._tell_one(name, peer, now)
+        sends = self._peers.watch(self._offer, now)
         if now - self._proposed >= self.copying.retry_seconds:
             proposals = self._proposals(now)
             if proposals:
@@ -414,11 +332,10 @@ class Copy(Generic[Values]):
 
     def _proposals(self, now: float) -> list[Send]:
         """What the controllers are to change in the group."""
-        term, found = self.group.term, list[Send]()
+        term, silent = self.group.term, self._peers.silent(now)
+        found = [Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)) for name in silent]
         for name, peer in self._peers.items():
-            if now - peer.heard > self.copying.silent_seconds:
-                found.append(Send(CONTROLLERS, Silent(self.bucket, term, self.server, name)))
-            elif peer.is_needed and name in self.group.learners:
+            if peer.is_needed and name in self.group.learners and name not in silent:
                 found.append(Send(CONTROLLERS, Caught(self.bucket, term, self.server, name)))
         return found
 
@@ -462,8 +379,8 @@ class Copy(Generic[Values]):
     # --- a secondary or a learner ---
 
     def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
-        """The primary wants something kept."""
-        is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and sender == self.group.primary
+        """The primary wants something kept, and perhaps handed on."""
+        is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and self._comes_before(sender)
         if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
             return []
         self._primary_heard = now
@@ -477,7 +394,29 @@ class Copy(Generic[Values]):
         prepared = Prepared(
             self.bucket, self.group.term, self.server, self._prepared, is_lacking, self._saved
         )
-        return [Send(sender, prepared)]
+        return [Send(self.group.primary, prepared), *self._hand_on(prepare)]
+
+    def _comes_before(self, sender: str) -> bool:
+        """Whether a sender is the primary, or before this one on the way of a chain."""
+        secondaries = self.group.secondaries
+        if sender == self.group.primary:
+            return True
+        if sender not in secondaries or self.server not in secondaries:
+            return False
+        return secondaries.index(sender) < secondaries.index(self.server)
+
+    def _hand_on(self, prepare: Prepare) -> list[Send]:
+        """To the next on the way, which is one that comes after this one."""
+        if not prepare.onward:
+            return []
+        following, *others = prepare.onward
+        secondaries = self.group.secondaries
+        if (
+            self.server not in secondaries
+            or following not in secondaries[secondaries.index(self.server) + 1 :]
+        ):
+            return []
+        return [Send(following, replace(prepare, onward=tuple(others)))]
 
     def _install_to(self, index: int) -> None:
         """What was kept apart is so, to this index."""
@@ -486,11 +425,9 @@ class Copy(Generic[Values]):
         self.committed = max(self.committed, index)
 
     def _watch_primary(self, now: float) -> list[Send]:
-        copying = self.copying
-        if (
-            now - self._primary_heard <= copying.silent_seconds
-            or now - self._proposed < copying.retry_seconds
-        ):
+        is_due = now - self._proposed >= self.copying.retry_seconds
+        primary = self.group.primary
+        if not is_due or not is_silent(primary, self._primary_heard, self._spoke, now, self.copying):
             return []
         self._proposed = now
         proposal = TakeOver(self.bucket, self.group.term, self.server, self.group.primary)

@@ -147,6 +147,8 @@ class Prepare:
     buffers: tuple[object, ...] = ()
     """Those of each vector's shards in the order of ``change.shards``; then those of a frozen state that is
     not what is now, of all shards."""
+    onward: tuple[str, ...] = ()
+    """To whom it is to be handed on: to the first of these, with the others."""
 
 
 @dataclass(frozen=True)
