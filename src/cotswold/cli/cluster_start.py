@@ -105,7 +105,7 @@ def start(
     from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
     from cotswold.server.control.controller import Control
-    from cotswold.server.copies.copy import Copying
+    from cotswold.server.copies.copying import Copying
 
     try:
         control = Control(copies=copies)
@@ -190,7 +190,7 @@ def add(
         Whether everything between hosts is encrypted.
     """
     from cotswold.cluster.station import StationSettings
-    from cotswold.server.copies.copy import Copying
+    from cotswold.server.copies.copying import Copying
 
     settings = StationSettings(
         at=listen,
