@@ -172,3 +172,10 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     assert said.startswith("evaluator-1 has said nothing for 8.0 s")
     assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judged")
     assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
+
+
+def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:
+    assert doing.server_does({**server(0), "short": [3, 1, 2]}) == (
+        "3 buckets wait: one has 1 copy, and server_copies_min is 2"
+    )
+    assert doing.server_does({**server(0), "short": [0, 0, 2]}) == "waits for updates"

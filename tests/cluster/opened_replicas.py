@@ -19,6 +19,7 @@ from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import Replicas, open_replicas
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.host import ForkServer
+from cotswold.server.copies.copying import Way
 from cotswold.server.replica import Pace
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10
@@ -36,6 +37,8 @@ def opened(fork_server: ForkServer) -> Opener:
         replicas: int = 2,
         servers: int = 1,
         copies: int = 1,
+        copies_min: int = 1,
+        replication: Way = "star",
         rate: float = 0.05,
         snapshot: Snapshot | None = None,
         work: str = "regression",
@@ -53,6 +56,8 @@ def opened(fork_server: ForkServer) -> Opener:
             workers=replicas,
             servers=servers,
             server_copies=copies,
+            server_copies_min=copies_min,
+            replication=replication,
             shard_bytes=shard_bytes,
             seed=3,
             silent_seconds=silent,

@@ -53,15 +53,22 @@ def test_servers_with_copies_learn_the_same_bits_as_servers_without(opened: Open
     points, pace = [], Pace(BATCH, overlap=False)
     for copies in (1, 2, 3):
         alone: dict[str, Any] = {"replicas": 1, "fraction": 1.0, "rule": Adagrad()}
-        with opened(pace, servers=3, copies=copies, **alone) as replicas:
+        with opened(pace, servers=3, copies=copies, replication="star", **alone) as replicas:
             points.append(finish(replicas))
             check_account(replicas)
-    assert torch.equal(points[0], points[1]) and torch.equal(points[0], points[2])
+    with opened(pace, servers=3, copies=3, replication="chain", **alone) as replicas:
+        points.append(finish(replicas))
+    assert all(torch.equal(points[0], each) for each in points[1:])
 
 
-def test_servers_are_killed_one_after_the_other_and_every_sample_counts_once(opened: Opener) -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"copies": 3, "copies_min": 2, "replication": "chain"}], ids=["star", "chain"]
+)
+def test_servers_are_killed_one_after_the_other_and_every_sample_counts_once(
+    opened: Opener, how: dict[str, Any]
+) -> None:
     events: Events = []
-    with opened(events=events, **tallied()) as replicas:
+    with opened(events=events, **tallied(**how)) as replicas:
         killed = 0
         while not replicas.is_over and killed < 4:
             replicas.proceed(0.7)
@@ -111,6 +118,26 @@ def test_a_checkpoint_is_taken_while_a_server_dies_and_another_run_goes_on_from_
         assert tallies.min(0).values.sum() == tallies.max(0).values.sum() == snapshot.ledger.total.counted
     with opened(snapshot=snapshot, **tallied(copies=3)) as replicas:
         check_tallies(replicas)
+
+
+def test_with_fewer_copies_than_the_least_pushes_wait_and_it_is_said_where(opened: Opener) -> None:
+    events: Events = []
+    with opened(events=events, **tallied(copies_min=2, silent=20.0)) as replicas:
+        replicas.proceed(0.5)
+        stopped = [replicas.servers[name] for name in ("server-1", "server-2")]
+        for each in stopped:
+            os.kill(each, signal.SIGSTOP)
+        began = time.monotonic()
+        while not any("server_copies_min is 2" in str(more.get("sentence")) for _, more in events):
+            assert time.monotonic() - began < 10, events
+            replicas.proceed(0.1)
+        replicas.proceed(1.5)
+        (short,) = [each.short for each in replicas.status().servers if each.name == "server-0"]
+        assert short[0] > 0 and short[1:] == (1, 2)
+        for each in stopped:
+            os.kill(each, signal.SIGCONT)
+        check_tallies(replicas)
+    assert any("no bucket waits for copies any more" in str(more.get("sentence")) for _, more in events)
 
 
 def test_a_run_whose_every_copy_is_gone_ends_in_a_sentence(opened: Opener) -> None:

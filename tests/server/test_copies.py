@@ -302,6 +302,13 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
     outside = house.carry()
     assert said(outside, Applied) == [] and len(said(outside, PulledNewer)) == 1
     assert house.of["a"].copies[BUCKET].is_waiting
+    assert house.of["a"].short() == (1, 1) and house.of["a"].short(lambda name: name != BUCKET) == (0, 0)
+    house.assign(Group(BUCKET, 3, "a", (), ("b",)))
+    house.settle()
+    house.assign(Group(BUCKET, 4, "a", ("b",)))
+    house.settle()
+    house.drain("a")
+    assert len(said(house.carry(), Applied)) == 1 and house.of["a"].short() == (0, 0)
 
 
 def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cotswold.server.copies.copying import short_in_words
+
 SILENT_SECONDS = 2.0
 """Who has said nothing for so long is called silent."""
 _WAITS = {
@@ -32,6 +34,14 @@ def figure(row: Row, name: str) -> float:
     """A number among fields; 0 where there is none."""
     value = row.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def figures(row: Row, name: str) -> tuple[float, float, float]:
+    """Three numbers among fields; zeros where there are none."""
+    found = row.get(name)
+    some = found if isinstance(found, Sequence) else ()
+    first, second, third = (*(each for each in some if isinstance(each, int | float)), 0, 0, 0)[:3]
+    return first, second, third
 
 
 def names(row: Row, name: str) -> list[str]:
@@ -112,6 +122,9 @@ def server_does(row: Row) -> str:
     """What a parameter server does, and for whom it waits."""
     if is_silent(row):
         return "does not answer"
+    short = short_in_words(*(int(each) for each in figures(row, "short")))
+    if short:
+        return short
     queued, waited = int(figure(row, "queued")), names(row, "waits_for")
     if waited and queued:
         return f"keeps {counted(queued, 'update')} back for {listed(waited)}"

@@ -173,7 +173,8 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
+    *("workers", "processes", "servers", "server_copies", "server_copies_min", "replication"),
+    *("flush_seconds", "address", "ports"),
     *(
         "parameter_servers",
         "buckets",

@@ -24,7 +24,6 @@ from cotswold.cluster.staff import Staff
 from cotswold.cluster.state import Place
 from cotswold.host import Call
 from cotswold.server.control.controller import Control
-from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import CONTROLLERS, Create, Ended
 
@@ -92,7 +91,7 @@ class Keepers:
 
     def _start(self, name: str) -> None:
         settings = self._settings
-        told: dict[str, object] = {"controllers": self.controllers, "copying": asdict(Copying())}
+        told: dict[str, object] = {"controllers": self.controllers, "copying": asdict(settings.copying)}
         if settings.disks is not None:
             disk = Path(settings.disks).absolute() / disk_of(name)
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}

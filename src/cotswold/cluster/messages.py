@@ -183,6 +183,8 @@ class Counts:
     """Of processor time, of the whole process: beside that, what messages cost."""
     sent_bytes: tuple[tuple[str, int], ...] = ()
     """`taken_bytes` by who sent them: replicas that live, and ranks of such by themselves."""
+    short: tuple[int, int, int] = (0, 0, 0)
+    """Buckets whose updates wait for too few servers have them, how many have one of these, how many must."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from cotswold.errors import UserError
 from cotswold.server.control.controller import MOST_COPIES
+from cotswold.server.copies.copying import Copying, Way
 
 _SILENCES = 3
 Travel = Literal["bunyip", "sandblaster"]
@@ -25,6 +26,10 @@ class ClusterSettings:
     """Parameter servers; their number changes no bit of a result."""
     server_copies: int = 1
     """Servers that have each part of the parameters of replicas: with 2 or more the run outlives a server."""
+    server_copies_min: int = 1
+    """With fewer servers that have a part pushes to it wait."""
+    replication: Way = "star"
+    """By which way what is different comes to servers that have a part."""
     disks: str | None = None
     """The folder in which each server has what it knew a while ago, from which a part goes on that every
     server has lost; None for no such."""
@@ -79,6 +84,11 @@ class ClusterSettings:
         return self.server_copies > 1 or self.disks is not None or bool(self.standing)
 
     @property
+    def copying(self) -> Copying:
+        """How servers keep copies."""
+        return Copying(least=self.server_copies_min, way=self.replication)
+
+    @property
     def lost_seconds(self) -> float:
         """For so long a connection may carry nothing that is acknowledged; then the peer is lost."""
         return _SILENCES * self.silent_seconds
@@ -88,6 +98,7 @@ class ClusterSettings:
             "workers",
             "servers",
             "server_copies",
+            "server_copies_min",
             "portion",
             "copies",
             "threads",
@@ -103,6 +114,11 @@ class ClusterSettings:
             raise UserError(
                 f"server_copies = {self.server_copies}, servers = {self.servers}; at most {MOST_COPIES}, "
                 "each on a server of its own: give more servers, or fewer copies"
+            )
+        if self.server_copies_min > self.server_copies:
+            raise UserError(
+                f"server_copies_min = {self.server_copies_min}, server_copies = {self.server_copies}: pushes "
+                "would wait for ever; give more copies, or a smaller least"
             )
         if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
             raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: they lie between 1 and 65535")

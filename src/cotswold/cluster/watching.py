@@ -65,6 +65,8 @@ class ServerStatus:
     """Updates, by the first word of the reason."""
     silent_seconds: float
     """For which it has not answered; 0 for one that does."""
+    short: tuple[int, int, int] = (0, 0, 0)
+    """As in `Counts`."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class Watching:
             counts.waits_for,
             counts.refused,
             silent,
+            counts.short,
         )
 
     def forget(self, name: str) -> None:

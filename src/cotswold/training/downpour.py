@@ -103,6 +103,8 @@ def settings_of(
             workers=cluster.workers,
             servers=cluster.servers,
             server_copies=cluster.server_copies,
+            server_copies_min=cluster.server_copies_min,
+            replication=cluster.replication,
             disks=str((run / DISKS).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
             standing=tuple((cluster.parameter_servers or "").split(",")) if cluster.parameter_servers else (),

@@ -41,7 +41,7 @@ from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
-from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.copying import Copying, short_in_words
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -136,6 +136,8 @@ class KeeperRole:
         """Messages since these went."""
         self._ticked = 0.0
         self._disk: Disk | None = None
+        self._short = 0, 0
+        """Buckets that waited for copies when that was said last."""
         self._saved = time.monotonic()
         """When what is different was given to the disk last."""
 
@@ -231,6 +233,7 @@ class KeeperRole:
         self._calling.meet(self._controllers)
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
+        self._tell_short()
         if self._disk is not None:
             self._save(self._disk, now)
 
@@ -283,9 +286,21 @@ class KeeperRole:
             for name, each in self._machine.copies.items()
             if each.role is Role.PRIMARY and run in ("", run_of(name))
         ]
-        return self._work.counts(
+        counts = self._work.counts(
             self._name, [each.contents.updates for each in led], self._post.endpoint.refused
         )
+        short = self._machine.short(lambda name: run in ("", run_of(name)))
+        return replace(counts, short=(*short, self._machine.copying.least))
+
+    def _tell_short(self) -> None:
+        """People should know where updates wait, and where they do so no more."""
+        short = self._machine.short()
+        if short != self._short:
+            self._short = short
+            sentence = (
+                short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies any more"
+            )
+            self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
 
 
 def _bucket(message: Assign | Fence | FindSaved) -> str:

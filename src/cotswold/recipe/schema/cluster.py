@@ -33,6 +33,13 @@ class Cluster(Section):
     """For `downpour`: servers that have each part of the parameters. With 2 or more one may die at any time:
     another that has what it had goes on in its place, each update counts once, and the run is not stopped
     (Chilimbi et al. 2014, section 3.3: 3). With 1 the run ends with a server, and is resumed."""
+    server_copies_min: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
+    """For `downpour`: with fewer servers that have a part of the parameters pushes to it wait. What is
+    acknowledged is then on so many at least, and one less of these may die at once and nothing is lost."""
+    replication: Literal["star", "chain"] = "star"
+    """For `downpour` with copies: how what changes comes from one server to the others that have a part. In a
+    `star` it sends it to each; in a `chain` to the first, which hands it on to the next (chain replication):
+    with three copies its network card carries half as much, and a push is acknowledged later."""
     flush_seconds: Span | None = None
     """For `downpour`: each parameter server keeps on disk, in the run's folder, what it knew so long ago. If
     all servers that have a part of the parameters die at once, others go on from their disks: of the newest

@@ -16,6 +16,7 @@ def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool
         raise ValueError(
             "cluster.buckets are parts that have copies; set cluster.server_copies, or take it out"
         )
+    _check_kept(cluster)
     if not cluster.keeps_copies:
         return
     asked = "cluster.server_copies" if copies > 1 else "cluster.flush_seconds"
@@ -40,4 +41,19 @@ def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool
     if training.record_traffic:
         raise ValueError(
             f"training.record_traffic is for servers that keep no copies; take one of it and {asked} out"
+        )
+
+
+def _check_kept(cluster: Cluster) -> None:
+    """How copies are kept goes with how many there are."""
+    copies, least = cluster.server_copies, cluster.server_copies_min
+    if least > copies:
+        raise ValueError(
+            f"cluster.server_copies_min is {least}, and cluster.server_copies {copies}: pushes would wait "
+            "for ever; give more copies, or a smaller least"
+        )
+    if cluster.replication != "star" and copies == 1:
+        raise ValueError(
+            f'cluster.replication is "{cluster.replication}", and one server has each part; '
+            "set cluster.server_copies, or take it out"
         )

@@ -364,7 +364,8 @@ class Recipe(Section):
             self._check_replicas_device(training.device)
         check_copies(self.cluster, training, has_grid=self.gang is not None)
         own = {
-            *("workers", "processes", "servers", "server_copies", "flush_seconds", "address", "ports"),
+            *("workers", "processes", "servers", "server_copies", "server_copies_min", "replication"),
+            *("flush_seconds", "address", "ports"),
             *("spread_servers", "encrypt", "silence", "metrics", "parameter_servers", "buckets"),
         }
         for name in Cluster.model_fields.keys() - own:

@@ -141,10 +141,14 @@ class Copy(Generic[Values]):
         return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
 
     @property
+    def is_short(self) -> bool:
+        """Whether it is led here, and has fewer members than it must have."""
+        return self.role is Role.PRIMARY and len(self.group.members) < self.copying.least
+
+    @property
     def is_waiting(self) -> bool:
         """Whether updates wait: for others to prepare, or for members."""
-        few = len(self.group.members) < self.copying.least
-        return few or self.contents.index - self.committed >= self.copying.window
+        return self.is_short or self.contents.index - self.committed >= self.copying.window
 
     @property
     def on_disk(self) -> int:

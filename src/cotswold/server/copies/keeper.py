@@ -102,6 +102,16 @@ class Keeper(Generic[Values]):
             if copy.role in (Role.PRIMARY, Role.SECONDARY) and copy.fence > copy.group.term
         )
 
+    def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
+        """How many buckets (of which this holds) wait, led here, for they have too few members; and how many
+        members one of them has, at least."""
+        if self.copying.least == 1:
+            return 0, 0
+        found = [
+            len(copy.group.members) for name, copy in self.copies.items() if copy.is_short and belongs(name)
+        ]
+        return len(found), min(found, default=0)
+
     def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
         """What a message leads to; what controllers say must come from one of them."""
         match message:
