@@ -67,7 +67,6 @@ def restore(
     Examples:
 
       cotswold cluster restore backups/monday --folder cluster
-      cotswold cluster start --folder cluster --token-file token
 
     Parameters
     ----------

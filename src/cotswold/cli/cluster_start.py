@@ -54,10 +54,10 @@ def start(
     Examples:
 
       cotswold cluster start --token-file token
-      cotswold train adam-mnist --set cluster.parameter_servers='"127.0.0.1:7400"'
 
-      cotswold cluster start --listen 10.0.0.1 --token-file token \\
-        --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --etcd 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+      cotswold cluster start --listen a --controllers a,b,c --etcd a:2379,b:2379
+
+      cotswold cluster start --servers 3 --copies 2 --flush-seconds 0.5
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def add(
 
     Examples:
 
-      cotswold cluster add --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --listen 10.0.0.4 --token-file token
+      cotswold cluster add --controllers a,b,c --listen d --token-file token
 
     Parameters
     ----------
