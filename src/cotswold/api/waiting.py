@@ -132,7 +132,8 @@ def _stopped_in(row: Row) -> list[str]:
 
 def _named(row: Row, is_here: bool) -> str:
     machine = "" if is_here else f" on {row.get('machine')}"
-    return f"{row.get('name')} (process {doing.figure(row, 'pid'):.0f}{machine})"
+    process = int(doing.figure(row, "pid"))
+    return f"{row.get('name')} (process {process}{machine})" if process else f"{row.get('name')}"
 
 
 def _refused(row: Row) -> str:

@@ -30,6 +30,7 @@ class BucketConversation(ReplicaConversation):
     ) -> None:
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
+        self.outlived = isinstance(keepers, StandingServers)
 
     @property
     def servers(self) -> list[str]:
@@ -88,6 +89,10 @@ class BucketConversation(ReplicaConversation):
             case m.Join():  # it may have begun before a controller was started again
                 self._keepers.tell(sender)
                 super()._let_hear(sender, message)
+            case m.Looked() if isinstance(self._keepers, StandingServers):
+                for each in self._keepers.happened(message):
+                    told = {"name": each.name, "what": each.kind, "sentence": each.sentence}
+                    self._on_event("copies", told)
             case Happened(kind, name, sentence) if self._keepers.is_one(sender):
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
@@ -100,6 +105,11 @@ class BucketConversation(ReplicaConversation):
         if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
             self._keepers.ended(name, why)
         return []
+
+    def _tick(self, now: float) -> None:
+        if isinstance(self._keepers, StandingServers):
+            self._keepers.look(now)
+        super()._tick(now)
 
     def _peer_moved(self, name: str) -> None:
         self.deliver(self.machine.again(name))

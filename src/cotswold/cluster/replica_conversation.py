@@ -42,6 +42,9 @@ class ReplicaConversation(Listening):
         """Their names."""
         return [name for name, _ in self.machine.servers]
 
+    outlived = False
+    """Whether servers are there before the run, and after it."""
+
     @property
     def counting(self) -> Count:
         """What they are asked, to say what they have done."""

@@ -28,6 +28,7 @@ from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.snapshot import Snapshot
+from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
@@ -159,9 +160,9 @@ class Replicas:
         watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
         shards = Counter(one.server for one in self._begun.shards)
         return tuple(
-            watching.server(Place(name, staff.machine_of(name), staff.pid_of(name)), shards[name], now)
+            watching.server(_place_of(staff, name), shards[name], now)
             for name in self._conversation.servers
-            if staff.is_watched(name)
+            if staff.is_watched(name) or self._conversation.outlived
         )
 
     def proceed(self, seconds: float) -> list[Learnt]:
@@ -290,6 +291,13 @@ class Replicas:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _place_of(staff: Staff, name: str) -> Place:
+    """Where a server runs; of one that outlives the run that is not known."""
+    if not staff.is_watched(name):
+        return Place(name, "a cluster", 0)
+    return Place(name, staff.machine_of(name), staff.pid_of(name))
 
 
 def open_replicas(

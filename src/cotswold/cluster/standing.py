@@ -13,10 +13,11 @@ from cotswold.cluster.messages import Count, Serving
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
-from cotswold.server.messages import CONTROLLERS, Create
+from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked
 
 PORT = 7400
 """At which a controller listens, if nothing else is said."""
+_LOOK_SECONDS = 2.0
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 
 
@@ -55,6 +56,9 @@ class StandingServers:
 
     def __init__(self, post: RoutedPost, controllers: Mapping[str, str], run: str) -> None:
         self.post, self.controllers, self.run = post, dict(controllers), run
+        self._looked = float("-inf")
+        self._seen: set[tuple[str, str]] = set()
+        """(name, sentence) of what has happened, and is known."""
 
     @property
     def servers(self) -> list[str]:
@@ -65,6 +69,23 @@ class StandingServers:
     def counting(self) -> Count:
         """What they are asked, to say what they have done for the run."""
         return Count(self.run)
+
+    def look(self, now: float) -> None:
+        """Ask now and then what has happened."""
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self.post.send(CONTROLLERS, Look())
+
+    def happened(self, looked: Looked) -> list[EventSeen]:
+        """What has happened to the run, or to servers, that was not known."""
+        new = [
+            each
+            for each in looked.events
+            if (each.name, each.sentence) not in self._seen
+            and (self.run in each.sentence or "/" not in each.sentence)
+        ]
+        self._seen.update((each.name, each.sentence) for each in new)
+        return new
 
     def is_one(self, name: str) -> bool:
         """None of them is a process of the run."""
