@@ -1,0 +1,95 @@
+"""What `cotswold cluster status` and `explain` print, of clusters that are made up."""
+
+from __future__ import annotations
+
+from cotswold.api.operating import Explained, Overview
+from cotswold.cli.cluster_tables import explaining, lines_of, table
+from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
+from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+
+RUN = "c83a0b833eac6e20"
+ROADS = (RoadSeen("updates", "somewhere", 5, 7),)
+
+
+def seen(name: str, state: str = "living", seconds: float = 0.1) -> ServerSeen:
+    return ServerSeen(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
+
+
+def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> CopySeen:
+    told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
+    return CopySeen(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
+
+
+def reported(name: str, *copies: CopySeen, has_disk: bool = True) -> Reported:
+    return Reported(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS)
+
+
+def looked(**more: object) -> Looked:
+    told: dict[str, object] = {
+        "controller": "controller-a",
+        "epoch": 3,
+        "copies": 3,
+        "least": 1,
+        "servers": (seen("a"), seen("b", "gone", 12.0), seen("c", "ended", -1)),
+        "runs": (RunSeen(RUN, 64, 2, 1),),
+        "short": (BucketSeen(f"{RUN}/0003", 5, ("a",), ("b",), "no other server can take it"),),
+        "moving": 2,
+        "events": (EventSeen(100.0, "joined", "a", "a is there, on host a"),),
+    }
+    return Looked(**{**told, **more})  # type: ignore[arg-type]  # as they are
+
+
+def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> None:
+    lines = lines_of(Overview(looked(), {"a": reported("a", copy(behind=(("b", 4),)))}))
+    (a,) = [line for line in lines if line.startswith("a ")]
+    (b,) = [line for line in lines if line.startswith("b ")]
+    assert a.split() == [
+        "a",
+        "host",
+        "a",
+        "living",
+        "0.1",
+        "s",
+        "ago",
+        "2",
+        "4",
+        "4",
+        "2.5",
+        "MB",
+        "0.7",
+        "s",
+        "3",
+    ]
+    assert "gone" in b and b.split()[-4:] == ["?"] * 4
+    assert any(line.split() == [RUN, "64", "2", "1"] for line in lines)
+    assert "2 buckets are on their way" in lines and any(
+        "no other server can take it" in each for each in lines
+    )
+    assert lines[-1].split(maxsplit=2) == ["2", "min", "a is there, on host a"]
+
+
+def test_an_empty_cluster_says_so() -> None:
+    lines = lines_of(Overview(looked(servers=(), runs=(), short=(), moving=0, events=()), {}))
+    assert "no server is there yet" in lines and "no run is here" in lines
+
+
+def test_a_server_without_a_disk_has_no_window() -> None:
+    lines = lines_of(Overview(looked(), {"a": reported("a", has_disk=False)}))
+    assert any("no disk" in line for line in lines)
+
+
+def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
+    copies = {"a": copy(behind=(("b", 4),), queued_bytes=2000, is_waiting=True), "b": copy("secondary")}
+    servers = {name: seen(name) for name in "ab"}
+    found = Explained(f"{RUN}/0003", 5, 2, "a", ("b",), ("d",), copies, servers, 3, 3, "the cluster is full")
+    lines = explaining(found)
+    assert lines[0] == f"{RUN}/0003, term 5, life 2"
+    assert any(line.split()[:2] == ["a", "primary"] for line in lines)
+    assert any("does not answer" in line for line in lines if line.startswith("d "))
+    assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines
+    assert "its pushes wait: it has 2 of at least 3 copies" in lines
+    assert lines[-1] == "it has 2 of 3 copies: the cluster is full"
+
+
+def test_columns_are_as_wide_as_they_must_be() -> None:
+    assert table(("a", "bb"), [("ccc", "d")]) == ["a    bb", "ccc  d"]
