@@ -16,7 +16,7 @@ from tests.ports import free_ports
 
 from cotswold.cluster.station import Station, StationSettings
 from cotswold.host import ForkServer, Token
-from cotswold.server.control.controller import Control
+from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.server.desk import BUCKET, WHAT, Desk, State
 
-from cotswold.server.control.controller import Control, Controller
+from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
-from cotswold.server.control.leading import Leading, Read, Standing, Transact, Wish
+from cotswold.server.control.leading import Leading, Read, Standing, Transact
 from cotswold.server.control.servers import Servers
+from cotswold.server.control.settings import Control
 from cotswold.server.messages import (
     Assign,
-    Assigned,
     Caught,
     Create,
     Describe,
@@ -24,87 +25,9 @@ from cotswold.server.messages import (
     Here,
     Leased,
     NotLeading,
-    Send,
     Silent,
     TakeOver,
 )
-
-BUCKET = "bucket 0"
-
-
-class State:
-    """Keys and values."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, str] = {}
-
-    def do(self, wish: Transact) -> bool:
-        if any(self.items.get(key) != value for key, value in wish.compare):
-            return False
-        for key, value in wish.put:
-            assert value is not None, "nothing is deleted"
-            self.items[key] = value
-        return True
-
-
-WHAT = "what they hold " * 1000
-
-
-class Desk:
-    """One controller, its state, and the time."""
-
-    def __init__(self, state: State | None = None, name: str = "one", control: Control | None = None) -> None:
-        self.now, self.state = 100.0, state or State()
-        self.controller = Controller(name, control or Control(copies=3), self.now)
-        self.sent: list[Send] = []
-
-    def pass_time(self, seconds: float, beats: str = "") -> None:
-        """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
-        for _ in range(round(seconds / 0.05)):
-            self.now += 0.05
-            for name in beats:
-                self.beat(name)
-            self.sent += self.controller.tick(self.now)
-            self.answer()
-
-    def answer(self) -> None:
-        while (wish := self.controller.wish(self.now)) is not None:
-            self.sent += self.answered(wish)
-
-    def answered(self, wish: Wish) -> list[Send]:
-        if isinstance(wish, Read):
-            found = {key: each for key, each in self.state.items.items() if key.startswith(wish.prefix)}
-            return self.controller.read(found, self.now)
-        return self.controller.transacted(self.state.do(wish), self.now)
-
-    def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:
-        claims = tuple(
-            (each.bucket, each.term) for each in self.controller.groups.values() if each.primary == name
-        )
-        here = Here(name, f"host {name[0]}", f"at {name}", 1, claims if leads is None else leads)
-        return self.tell(name, here)
-
-    def tell(self, sender: str, message: object) -> list[Send]:
-        sends = self.controller.receive(sender, message, self.now)  # type: ignore[arg-type]  # any of them
-        self.sent += sends
-        return sends
-
-    def take(self, kind: type) -> list[Send]:
-        found = [each for each in self.sent if isinstance(each.message, kind)]
-        self.sent = [each for each in self.sent if not isinstance(each.message, kind)]
-        return found
-
-    @property
-    def group(self) -> Group:
-        return self.controller.groups[BUCKET]
-
-    def create(self, names: str) -> None:
-        self.pass_time(1.0, names)
-        assert self.controller.create(Create("run", WHAT, (BUCKET,), len(names)), self.now)
-        self.pass_time(0.1, names)
-        for name in self.group.everybody:
-            self.tell(name, Assigned(BUCKET, self.group.term, name))
-        self.sent.clear()
 
 
 def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
@@ -259,8 +182,8 @@ def test_what_a_leader_that_was_wants_written_is_not() -> None:
     one.create("abc")
     before = dict(state.items)
     other.pass_time(3.0)
-    one.controller._map.put(Group(BUCKET, 2, "b"))
-    wanted = one.controller._map.transaction(one.controller.leading.key)
+    one.controller._reign.board.put(Group(BUCKET, 2, "b"))
+    wanted = one.controller._reign.board.map.transaction(one.controller.leading.key)
     assert wanted is not None and not state.do(wanted)
     assert state.items["bucket/" + BUCKET] == before["bucket/" + BUCKET]
 
@@ -294,12 +217,12 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership(
 
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
     servers = Servers()
-    servers.heard(Here("a", "host a", "at a", 1, ())).held_until = 5.0
+    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0).held_until = 5.0
     assert servers.gone(5.0) == [] and servers.may_act("a", 5.0)
     assert [each.name for each in servers.gone(5.1)] == ["a"] and servers.gone(5.2) == []
-    servers.heard(Here("a", "host a", "at a", 1, ()))
-    assert servers.lives("a") and servers.ended("a") and not servers.ended("a")
-    servers.heard(Here("a", "host a", "at a", 1, ()))
+    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0)
+    assert servers.lives("a") and servers.ended("a", 5.5) and not servers.ended("a", 5.5)
+    servers.heard(Here("a", "host a", "at a", 1, ()), 4.0)
     assert not servers.lives("a") and not servers.may_act("a", 0.0)
 
 

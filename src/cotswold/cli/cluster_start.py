@@ -104,7 +104,7 @@ def start(
     """
     from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
-    from cotswold.server.control.controller import Control
+    from cotswold.server.control.settings import Control
     from cotswold.server.copies.copying import Copying
 
     try:

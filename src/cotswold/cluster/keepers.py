@@ -23,7 +23,7 @@ from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.state import Place
 from cotswold.host import Call
-from cotswold.server.control.controller import Control
+from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import CONTROLLERS, Create, Ended
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cotswold.errors import UserError
-from cotswold.server.control.controller import MOST_COPIES
+from cotswold.server.control.settings import MOST_COPIES
 from cotswold.server.copies.copying import Copying, Way
 
 _SILENCES = 3

@@ -36,7 +36,7 @@ from cotswold.files import DirectoryLock, replace_file
 from cotswold.files.untrusted import MalformedError, read_object
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
-from cotswold.server.control.controller import Control
+from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import COORDINATOR, Drain, Draining, Ended, Send

@@ -11,8 +11,9 @@ from functools import partial
 from random import Random
 from typing import cast
 
-from cotswold.server.control.controller import Controller, FromServers
+from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
+from cotswold.server.control.reign import FromServers
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.routing import Router, ToRouter
 from cotswold.server.copies.saved import Saved

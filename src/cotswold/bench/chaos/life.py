@@ -17,8 +17,9 @@ from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, Recorded
 from cotswold.bench.chaos.world import SAMPLES, SHARD, World
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.control.controller import Control, Controller
+from cotswold.server.control.controller import Controller
 from cotswold.server.control.map import read_group
+from cotswold.server.control.settings import Control
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying

@@ -34,7 +34,7 @@ from cotswold.cluster.routed_post import RoutedPost
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.server import messages as m
-from cotswold.server.control.controller import Control
+from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 
 CONTROLLER = "controller-0"

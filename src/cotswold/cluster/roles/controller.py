@@ -22,8 +22,10 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.state import Place, State
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
-from cotswold.server.control.controller import Control, Controller, FromServers
+from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
+from cotswold.server.control.reign import FromServers
+from cotswold.server.control.settings import Control
 from cotswold.server.messages import COORDINATOR, Assign, Send
 
 _TICK_SECONDS = 0.02

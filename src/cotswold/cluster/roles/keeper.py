@@ -52,6 +52,7 @@ from cotswold.server.messages import (
     Elsewhere,
     Fence,
     FindSaved,
+    Forget,
     Message,
     OfBucket,
     Prepare,
@@ -188,7 +189,7 @@ class KeeperRole:
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
                 self._post.send(sender, self._counts(run))
-            case Assign() | Fence() | FindSaved() if sender not in self._controllers:
+            case Assign() | Fence() | FindSaved() | Forget() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again

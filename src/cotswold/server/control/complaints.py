@@ -1,12 +1,22 @@
 """Who is silent to whom in a group: gathered for a while, then judged.
 
-Knows: complaints of one term. Does not know: who lives, what becomes of the group.
+Knows: complaints of one term, who lives. Does not know: what becomes of the group.
+
+    the complaints                                            what follows
+    the primary is silent to all of its secondaries, or       it is fenced, and an election
+      they to it, though it lives
+    the primary, which lives, does not hear a copy            a group without that, for a while
+    a secondary alone does not hear the primary               nothing
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cotswold.server.control.board import Board
+from cotswold.server.control.electing import Cause
+from cotswold.server.control.elections import Elections
+from cotswold.server.control.filling import Filling
 from cotswold.server.messages import Group, Silent, TakeOver
 
 
@@ -38,3 +48,47 @@ class Complaints:
     def silent(self, group: Group) -> set[str]:
         """Copies that the primary does not hear."""
         return self.of_primary & set(group.everybody)
+
+
+class Judging:
+    """What a leader makes of them."""
+
+    def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
+        self._board, self._elections, self._filling = board, elections, filling
+        self.of: dict[str, Complaints] = {}
+        """By bucket."""
+
+    def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
+        """Somebody complains."""
+        complaints = self.of.setdefault(group.bucket, Complaints(group.term, now))
+        complaints.hear(sender, message, group)
+
+    def noticed(self, bucket: str) -> float | None:
+        """When the first complaint about a bucket was heard."""
+        return self.of[bucket].began if bucket in self.of else None
+
+    def forget(self, bucket: str) -> None:
+        """Whatever was said is over."""
+        self.of.pop(bucket, None)
+
+    def tick(self, now: float) -> None:
+        """Judge what was gathered for long enough."""
+        while self.of:
+            bucket, complaints = next(iter(self.of.items()))
+            if now - complaints.began < self._board.control.judging_seconds:
+                break
+            del self.of[bucket]
+            if bucket in self._board.groups:
+                self._judge(self._board.groups[bucket], complaints, now)
+
+    def _judge(self, group: Group, complaints: Complaints, now: float) -> None:
+        servers, control = self._board.servers, self._board.control
+        if complaints.term != group.term or not self._elections.is_settled(group.bucket):
+            return
+        if complaints.is_cut_off(group, {each for each in group.secondaries if servers.lives(each)}):
+            why = f"primary {group.primary} and its secondaries did not hear each other"
+            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
+            return
+        silent = complaints.silent(group)
+        if silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
+            self._filling.avoid(group, silent, now + control.avoid_seconds)

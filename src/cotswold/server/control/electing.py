@@ -7,6 +7,8 @@ Knows: who was asked, what each has. Does not know: why there is an election, wh
     somebody has answered, and the others are silent for long      decided without them
     the primary before may still act                               not decided
     nobody who has anything has answered                           not decided
+    the primary was well, and of the others not all answer         the group as it was, in the next term
+    it was well, and only others are to lead as many               it is a learner of the next term
 
 The longest is elected, for it has all that was acknowledged and, of the rest, the most. What it has beyond
 the others they are told. Whoever has not answered is in the group no longer, and so cannot be asked for what
@@ -15,10 +17,29 @@ it may have more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from cotswold.server.control.reviving import Revival
 from cotswold.server.messages import Fence, Fenced, Group, Send
+
+
+class Cause(Enum):
+    """Why there is another primary."""
+
+    LOST = "lost"
+    """It is gone, or has ended."""
+    CUT_OFF = "cut off"
+    """It lives and is to be one no more, unless nobody else is there."""
+    DRAINED = "drained"
+    """It lives and is to have no copy any more, if others can do without it."""
+    EVEN = "even"
+    """It lives and leads more buckets than others."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether all may stay as it is."""
+        return self in (Cause.DRAINED, Cause.EVEN)
 
 
 @dataclass
@@ -28,12 +49,22 @@ class Election:
     group: Group
     """As it is."""
     began: float
-    removed: str = ""
-    """A primary that lives and is to be one no more, unless nobody else is there."""
+    cause: Cause = Cause.LOST
+    why: str = ""
+    """The same in words."""
+    noticed: float = 0.0
+    """When it was first known that there must be one."""
+    preferred: str = ""
+    """Who is to be elected, of those that have as much."""
     answers: dict[str, Fenced] = field(default_factory=dict)
     revival: Revival | None = None
     """Once every member is gone."""
     _asked: float = float("-inf")
+
+    @property
+    def removed(self) -> str:
+        """The primary, where it lives and is to be one no more."""
+        return "" if self.cause is Cause.LOST else self.group.primary
 
     @property
     def term(self) -> int:
@@ -58,11 +89,20 @@ class Election:
 
         ``living``: members that are there; ``may_act``: whether the primary before may hold a lease.
         """
-        if may_act and self.group.primary not in self.answers:
+        group, primary = self.group, self.group.primary
+        if may_act and primary not in self.answers:
             return None
         able = {name: each.index for name, each in self.answers.items() if each.index >= 0 and name in living}
-        if not able or (now - self.began < patience and any(name not in self.answers for name in living)):
+        is_complete = all(name in self.answers for name in living)
+        if not able or (now - self.began < patience and not is_complete):
             return None
-        ranked = sorted(able, key=lambda name: (name != self.removed, able[name], name), reverse=True)
-        others = tuple(name for name in ranked[1:] if name != self.group.primary)
-        return Group(self.group.bucket, self.term, ranked[0], others, life=self.group.life)
+        if self.cause.is_planned and primary in able and not (is_complete and len(able) > 1):
+            return replace(group, term=self.term)
+        ranked = sorted(able, key=lambda name: self._rank(name, able[name]), reverse=True)
+        others = tuple(name for name in ranked[1:] if name != primary)
+        stays = self.cause is Cause.EVEN and primary in able and ranked[0] != primary
+        learners = (primary,) if stays else ()
+        return Group(group.bucket, self.term, ranked[0], others, learners, group.life)
+
+    def _rank(self, name: str, index: int) -> tuple[bool, int, bool, str]:
+        return name != self.removed, index, name == self.preferred, name

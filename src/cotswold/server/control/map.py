@@ -1,33 +1,64 @@
 """The map: who has copies of which bucket, as it is written down and as it is to be.
 
-Knows: groups by their buckets, what servers must know of each run, what is on its way to the state. Does not
-know: who leads, why a group is another one, where the state is kept.
+Knows: groups by their buckets and runs, what servers must know of each run, which servers are drained, what
+is on its way to the state. Does not know: who leads, why a group is another one, where the state is kept.
 
     a group         what happens                                   next
     to be put       the transaction before it is answered          on its way
+    to be put       its run is to be removed                       forgotten
     on its way      done                                           it counts
     on its way      not done, or nobody knows                      forgotten: who leads reads all again
     it counts       another of the next term is to be put          it counts, until that one does
+    it counts       its run is to be removed                       its key is on its way to be deleted: gone
 
 Keys: ``bucket/NAME`` for a group, ``run/NAME/NUMBER`` for a part of what is said of a run, for a value may
-have 64 KiB and no more.
+have 64 KiB and no more, ``drain/NAME`` for a server that is to have no copies. What is said of a run is
+written before its groups and deleted before them: groups of a run of which nothing is said are to be deleted,
+whoever leads next.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from cotswold.server.control.leading import Transact
 from cotswold.server.messages import Group
+from cotswold.server.names import run_of
 
-_BUCKET, _RUN = "bucket/", "run/"
+_BUCKET, _RUN, _DRAIN = "bucket/", "run/", "drain/"
 _TOGETHER = 60
 """Keys in one transaction, of which etcd takes 128 operations."""
 _PART = 10_000
 """Letters in one value, which may have up to four bytes each."""
 
 Key = tuple[str, str | None]
+
+
+@dataclass
+class Written:
+    """What a transaction has changed."""
+
+    groups: list[tuple[Group | None, Group]] = field(default_factory=list)
+    """That were, and that are."""
+    deleted: list[Group] = field(default_factory=list)
+    removed: str = ""
+    """A run of which nothing is left."""
+
+
+@dataclass
+class _Writing:
+    """What is on its way."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    run: tuple[str, str] | None = None
+    """With what is said of it."""
+    drain: tuple[str, float | None] | None = None
+    deleted: tuple[str, ...] = ()
+    """Buckets."""
+    removed: str = ""
+    """A run, of which what is said is deleted, or ``deleted``."""
 
 
 class Map:
@@ -38,94 +69,228 @@ class Map:
         """As they are written down."""
         self.runs: dict[str, str] = {}
         """What servers must know of each run; as it is written down."""
+        self.drains: dict[str, float] = {}
+        """Servers that are to have no copies, and within how many seconds."""
+        self._of_run: dict[str, dict[str, None]] = {}
+        """Buckets that are written down."""
         self._next: dict[str, Group] = {}
         """Groups that are to be written down, and are not on their way."""
-        self._writing: dict[str, Group] = {}
+        self._new: dict[str, Group] = {}
+        """The same, of buckets of which there is none yet: the others go first."""
         self._told: dict[str, str] = {}
         """Runs of which something is to be written down, before any group is."""
-        self._telling: dict[str, str] = {}
+        self._drained: dict[str, float | None] = {}
+        """Servers of which it is to be written down that they are drained, or are not."""
+        self._removed: dict[str, None] = {}
+        """Runs of which nothing is to be left."""
+        self._writing: _Writing | None = None
 
     def load(self, items: Mapping[str, str]) -> None:
         """What is written down is this."""
         parts: dict[str, list[tuple[int, str]]] = {}
         for key, text in items.items():
             if key.startswith(_BUCKET):
-                group = read_group(text)
-                self.groups[group.bucket] = group
+                self._keep(read_group(text))
             elif key.startswith(_RUN):
                 run, _, number = key.removeprefix(_RUN).rpartition("/")
                 parts.setdefault(run, []).append((int(number), text))
+            elif key.startswith(_DRAIN):
+                self.drains[key.removeprefix(_DRAIN)] = float(text)
         self.runs = {run: "".join(text for _, text in sorted(some)) for run, some in parts.items()}
+        self._removed = {run: None for run in self._of_run if run and run not in self.runs}
+
+    def _keep(self, group: Group) -> None:
+        self.groups[group.bucket] = group
+        self._of_run.setdefault(run_of(group.bucket), {})[group.bucket] = None
 
     @property
     def moving(self) -> set[str]:
         """Buckets of which a group is to be written down, or on its way."""
-        return {*self._next, *self._writing}
+        return {*self._next, *self._new, *(() if self._writing is None else self._writing.groups)}
 
     @property
     def is_asking(self) -> bool:
         """Whether something is on its way."""
-        return bool(self._writing or self._telling)
+        return self._writing is not None
 
     def is_known(self, bucket: str) -> bool:
         """Whether there is a group, or is to be one."""
-        return bucket in self.groups or bucket in self._next or bucket in self._writing
+        return bucket in self.groups or self.is_moving(bucket)
 
     def is_moving(self, bucket: str) -> bool:
         """Whether another group is to be written down, or on its way."""
-        return bucket in self._next or bucket in self._writing
+        return (
+            bucket in self._next
+            or bucket in self._new
+            or (self._writing is not None and bucket in self._writing.groups)
+        )
+
+    def is_removed(self, bucket: str) -> bool:
+        """Whether its run is being removed."""
+        return bool(self._removed) and run_of(bucket) in self._removed
+
+    def has_run(self, run: str) -> bool:
+        """Whether anything of a run is there, or is to be."""
+        is_told = self._writing is not None and self._writing.run is not None and self._writing.run[0] == run
+        return run in self.runs or run in self._told or is_told or run in self._removed or run in self._of_run
+
+    def buckets(self, run: str) -> Iterable[str]:
+        """Those of a run that are written down."""
+        return self._of_run.get(run, {})
+
+    def count(self, run: str) -> int:
+        """How many these are."""
+        return len(self._of_run.get(run, ()))
+
+    @property
+    def named(self) -> list[str]:
+        """Runs that have buckets, or of which something is said."""
+        return sorted({*self.runs, *self._of_run})
+
+    def intended(self, bucket: str) -> Group | None:
+        """The newest, written down or not."""
+        return next(reversed(self.all_of(bucket)), None)
+
+    def all_of(self, bucket: str) -> list[Group]:
+        """Those that are written down, on their way, and to be put."""
+        on_its_way = None if self._writing is None else self._writing.groups.get(bucket)
+        found = self.groups.get(bucket), on_its_way, self._next.get(bucket), self._new.get(bucket)
+        return [each for each in found if each is not None]
+
+    # --- what is to be ---
 
     def describe(self, run: str, text: str) -> None:
         """Servers must know this of a run."""
-        if run not in self.runs and run not in self._telling:
+        if not self.has_run(run):
             self._told[run] = text
 
     def put(self, group: Group) -> None:
         """A group is to be written down, once the one before is."""
         known = self.groups.get(group.bucket)
         assert group.term == (1 if known is None else known.term + 1), f"{group} follows {known}"
-        self._next[group.bucket] = group
+        (self._new if known is None else self._next)[group.bucket] = group
 
-    def call_back(self, bucket: str) -> None:
+    def call_back(self, bucket: str) -> Group | None:
         """A group that is not on its way is not to be written down any more."""
-        self._next.pop(bucket, None)
+        return self._next.pop(bucket, None) or self._new.pop(bucket, None)
+
+    def drain(self, server: str, seconds: float | None) -> None:
+        """A server is to have no copies, or, by None, may have some again."""
+        on_its_way = None if self._writing is None else self._writing.drain
+        known = on_its_way[1] if on_its_way and on_its_way[0] == server else self.drains.get(server)
+        if known != seconds:
+            self._drained[server] = seconds
+        else:
+            self._drained.pop(server, None)
+
+    def remove(self, run: str) -> None:
+        """Nothing of a run is to be left; groups that are not on their way are to be called back."""
+        self._told.pop(run, None)
+        if self.has_run(run):
+            self._removed[run] = None
 
     # --- the state ---
 
     def transaction(self, leads: Key) -> Transact | None:
         """What is to be put next, if ``leads`` is so; None for nothing."""
-        assert not self.is_asking, "one transaction at a time"
-        if self._told:
-            run, text = next(iter(self._told.items()))
-            self._telling = {run: self._told.pop(run)}
-            parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
-            assert len(parts) <= _TOGETHER, f"{len(text)} letters say what a run is"
-            put = tuple((f"{_RUN}{run}/{number}", part) for number, part in enumerate(parts))
-            return Transact((leads, *((key, None) for key, _ in put)), put)
-        if self._next:
-            names = list(self._next)[:_TOGETHER]
-            self._writing = {name: self._next.pop(name) for name in names}
-            before = [(name, self.groups.get(name)) for name in names]
-            compare = tuple((_BUCKET + name, None if old is None else _text(old)) for name, old in before)
-            put = tuple((_BUCKET + name, _text(group)) for name, group in self._writing.items())
-            return Transact((leads, *compare), put)
-        return None
+        assert self._writing is None, "one transaction at a time"
+        found = self._drains() or self._groups(self._next) or self._tells() or self._removal()
+        found = found or self._groups(self._new)
+        if found is None:
+            return None
+        self._writing, compare, put = found
+        return Transact((leads, *compare), tuple(put))
 
-    def done(self) -> list[tuple[Group | None, Group]]:
-        """What was on its way is written down: groups that were, and that are."""
-        self.runs |= self._telling
-        found = [(self.groups.get(name), group) for name, group in self._writing.items()]
-        self.groups |= self._writing
-        self._writing, self._telling = {}, {}
+    def _drains(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+        if not self._drained:
+            return None
+        server, seconds = self._drained.popitem()
+        put: Key = _DRAIN + server, None if seconds is None else repr(float(seconds))
+        return _Writing(drain=(server, seconds)), [], [put]
+
+    def _groups(self, some: dict[str, Group]) -> tuple[_Writing, list[Key], list[Key]] | None:
+        if not some:
+            return None
+        names = [name for name, _ in zip(some, range(_TOGETHER), strict=False)]
+        writing = {name: some.pop(name) for name in names}
+        before = [(name, self.groups.get(name)) for name in names]
+        compare: list[Key] = [(_BUCKET + name, None if old is None else _text(old)) for name, old in before]
+        put: list[Key] = [(_BUCKET + name, _text(group)) for name, group in writing.items()]
+        return _Writing(groups=writing), compare, put
+
+    def _tells(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+        if not self._told:
+            return None
+        run, text = next(iter(self._told.items()))
+        del self._told[run]
+        put = _parts(run, text)
+        return _Writing(run=(run, text)), [(key, None) for key, _ in put], put
+
+    def _removal(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+        """A run's description first, then its groups."""
+        if not self._removed:
+            return None
+        run = next(iter(self._removed))
+        if run in self.runs:
+            return _Writing(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
+        names = tuple(name for name, _ in zip(self.buckets(run), range(_TOGETHER), strict=False))
+        return _Writing(removed=run, deleted=names), [], [(_BUCKET + name, None) for name in names]
+
+    def done(self) -> Written:
+        """What was on its way is written down."""
+        writing, self._writing = self._writing, None
+        assert writing is not None, "something was on its way"
+        found = Written([(self.groups.get(name), group) for name, group in writing.groups.items()])
+        for group in writing.groups.values():
+            self._keep(group)
+        if writing.run is not None:
+            self.runs[writing.run[0]] = writing.run[1]
+        if writing.drain is not None:
+            server, seconds = writing.drain
+            self.drains.pop(server, None)
+            if seconds is not None:
+                self.drains[server] = seconds
+        if writing.removed:
+            self._deleted(writing, found)
         return found
+
+    def _deleted(self, writing: _Writing, found: Written) -> None:
+        run = writing.removed
+        if not writing.deleted:
+            del self.runs[run]
+        for name in writing.deleted:
+            found.deleted.append(self.groups.pop(name))
+            del self._of_run[run][name]
+        if not self._of_run.get(run):
+            self._of_run.pop(run, None)
+            del self._removed[run]
+            found.removed = run
 
     def in_doubt(self) -> None:
         """What was on its way is written down or not; it is read again before anything is built on either."""
-        self._writing, self._telling = {}, {}
+        self._writing = None
 
     def newer(self, terms: Mapping[str, int]) -> list[Group]:
-        """Groups of newer terms than these."""
-        return [each for each in self.groups.values() if each.term > terms.get(each.bucket, 0)]
+        """Groups of newer terms than these, of the runs of these; of all runs where there are none."""
+        runs = dict.fromkeys(map(run_of, terms)) or self._of_run
+        groups = (self.groups[bucket] for run in runs for bucket in self.buckets(run))
+        return [each for each in groups if each.term > terms.get(each.bucket, 0)]
+
+
+def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[Key]]:
+    """What is written down of these, as keys and values, as many at once as a transaction takes."""
+    for run, text in runs.items():
+        yield _parts(run, text)
+    written = [(_BUCKET + each.bucket, _text(each)) for each in groups]
+    for start in range(0, len(written), _TOGETHER):
+        yield [*written[start : start + _TOGETHER]]
+
+
+def _parts(run: str, text: str) -> list[Key]:
+    """What is said of a run, as it is written down."""
+    parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
+    assert len(parts) <= _TOGETHER, f"{len(text)} letters say what a run is"
+    return [(f"{_RUN}{run}/{number}", part) for number, part in enumerate(parts)]
 
 
 def _text(group: Group) -> str:

@@ -1,23 +1,26 @@
 """Servers as whoever leads the controllers knows them: who lives, whose lease may hold, what each has.
 
-Knows: when each was heard, until when a lease that it was given may hold, how many copies it has. Does not
-know: groups, who is elected.
+Knows: when each was heard, until when a lease that it was given may hold, of which buckets it has copies,
+whether it is drained. Does not know: groups, who is elected.
 
     a server            what happens                                 next
     unknown             Here                                         LIVING
     LIVING              silent until no lease of it can hold         GONE
-    LIVING              its supervisor has seen it end               GONE, at once and for ever
+    LIVING              its supervisor has seen it end               ENDED, at once and for ever
     GONE                Here                                         LIVING: it was cut off, or stopped
+    GONE or ENDED       has no copies, and long nothing is heard     unknown
 
 Of servers that were named by whoever led before, and have said nothing to this one, a lease may hold as long
-as one that was given when this one began to lead.
+as one that was given when this one began to lead. Whoever is drained lives as before, and gets nothing new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from cotswold.server.control.loads import Loads
 from cotswold.server.messages import Here
 
 
@@ -35,10 +38,25 @@ class Known:
     """When no lease of it can hold any more, by the controller's clock."""
     has_ended: bool = False
     """Whether its supervisor has seen the process end."""
-    copies: set[str] = field(default_factory=set)
+    is_drained: bool = False
+    """Whether it is to have no copies."""
+    heard: float | None = None
+    """When it was, last."""
+    pause: float = 0.0
+    """About how long it is silent between two beats."""
+    copies: dict[str, None] = field(default_factory=dict)
     """Buckets of which it has, or is to have, a copy."""
-    leads: int = 0
-    """Of how many it is the primary."""
+    leads: dict[str, None] = field(default_factory=dict)
+    """Those of which it is, or is to be, the primary."""
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether copies may be put there."""
+        return self.is_living and self.heard is not None and not self.is_drained
+
+    def missed(self, now: float) -> int:
+        """How many beats did not come since it was heard."""
+        return 0 if self.heard is None or not self.pause else max(1, round((now - self.heard) / self.pause))
 
 
 class Servers:
@@ -46,34 +64,76 @@ class Servers:
 
     def __init__(self) -> None:
         self.of: dict[str, Known] = {}
+        self._leased: OrderedDict[str, None] = OrderedDict()
+        """Those that live, in the order in which their leases end."""
+        self._loads = Loads()
+        self._stale: dict[str, None] = {}
+        """Servers that are not in their place among the loads."""
 
-    def heard(self, here: Here) -> Known:
+    def heard(self, here: Here, now: float) -> Known:
         """A server says that it lives; whoever has ended does not come back by that."""
-        known = self.of.setdefault(here.server, Known(here.server))
+        known = self.of.get(here.server)
+        if known is None:
+            known = self.of[here.server] = Known(here.server)
+        if known.heard is not None:
+            known.pause = 0.9 * known.pause + 0.1 * (now - known.heard) if known.pause else now - known.heard
+        if known.heard is None or not known.is_living or known.host != here.host:
+            self._stale[here.server] = None
+        known.heard = now
         known.host, known.address = here.host, here.address
         known.peer_address = here.peer_address or here.address
         known.is_living = not known.has_ended
+        if known.is_living:
+            self._leased[here.server] = None
         return known
+
+    def lease(self, known: Known, until: float) -> None:
+        """A lease of it may hold until then."""
+        known.held_until = max(known.held_until, until)
+        self._leased[known.name] = None
+        self._leased.move_to_end(known.name)
 
     def named(self, name: str, held_until: float) -> Known:
         """A group names a server that may not have said anything yet."""
         if name not in self.of:
             self.of[name] = Known(name, held_until=held_until)
+            self._leased[name] = None
         return self.of[name]
 
-    def ended(self, name: str) -> bool:
+    def ended(self, name: str, now: float) -> bool:
         """Its process has ended: whether that is news."""
         known = self.of.setdefault(name, Known(name))
+        known.heard = now if known.heard is None else known.heard
         is_news = known.is_living
         known.has_ended, known.is_living = True, False
+        self._leased.pop(name, None)
+        self._stale[name] = None
         return is_news
+
+    def drained(self, name: str, is_drained: bool, held_until: float) -> None:
+        """It is to have no copies, or may have some again."""
+        self.named(name, held_until).is_drained = is_drained
+        self._stale[name] = None
 
     def gone(self, now: float) -> list[Known]:
         """Those whose last lease is over with this moment."""
-        found = [each for each in self.of.values() if each.is_living and now > each.held_until]
-        for each in found:
-            each.is_living = False
+        found = []
+        while self._leased:
+            known = self.of[next(iter(self._leased))]
+            if now <= known.held_until:
+                break
+            del self._leased[known.name]
+            known.is_living = False
+            self._stale[known.name] = None
+            found.append(known)
         return found
+
+    def forget(self, name: str) -> None:
+        """It is known no more."""
+        del self.of[name]
+        self._leased.pop(name, None)
+        self._loads.remove(name)
+        self._stale.pop(name, None)
 
     def may_act(self, name: str, now: float) -> bool:
         """Whether a lease of it may hold."""
@@ -89,14 +149,32 @@ class Servers:
         """Those that are there."""
         return [each for each in self.of.values() if each.is_living]
 
-    def place(self, members: Iterable[str], avoid: Iterable[str], loads: Mapping[str, int]) -> Known | None:
+    # --- what they have ---
+
+    def has(self, name: str, bucket: str) -> None:
+        """It is to have a copy."""
+        self.of[name].copies[bucket] = None
+        self._stale[name] = None
+
+    def has_not(self, name: str, bucket: str) -> None:
+        """It has no copy any more."""
+        if self.of[name].copies.pop(bucket, bucket) is None:
+            self._stale[name] = None
+
+    @property
+    def loads(self) -> Loads:
+        """Those that may have more, by how many copies they have."""
+        for name in self._stale:
+            known = self.of[name]
+            if known.may_have_more:
+                self._loads.put(name, known.host, len(known.copies))
+            else:
+                self._loads.remove(name)
+        self._stale.clear()
+        return self._loads
+
+    def place(self, members: Collection[str], avoid: Collection[str]) -> str | None:
         """Where another copy goes: to a host that has none of ``members`` where there is one, to the server
-        that has the fewest; ``loads`` are copies that are on their way."""
-        there, not_to = set(members), set(avoid)
-        hosts = {self.of[each].host for each in there if each in self.of}
-        free = [each for each in self.living if each.name not in there and each.name not in not_to]
-
-        def cost(one: Known) -> tuple[bool, int, str]:
-            return one.host in hosts, len(one.copies) + loads.get(one.name, 0), one.name
-
-        return min(free, key=cost, default=None)
+        that has the fewest."""
+        hosts = {self.of[each].host for each in members if each in self.of}
+        return self.loads.place(hosts, {*members, *avoid})

@@ -12,13 +12,14 @@ the others, sockets, clocks.
     OfBucket, its lease is over                     nothing: the client asks again, or elsewhere
     OfBucket, said before the bucket was revived    `Elsewhere`: the client says what is unanswered again
     FindSaved                                       what its disk has is read, and told: `FoundSaved`
+    Forget                                          no copy of the run is left, and its disk is to have none
 
 The network tells who says something; what is claimed in a message counts for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, cast
 
 from cotswold.server.copies.contents import Contents
@@ -35,6 +36,7 @@ from cotswold.server.messages import (
     Enclosed,
     Fence,
     FindSaved,
+    Forget,
     FoundSaved,
     Here,
     Leased,
@@ -46,9 +48,10 @@ from cotswold.server.messages import (
     ToUpdates,
     Write,
 )
+from cotswold.server.names import run_of
 from cotswold.server.shard import Values
 
-ToKeeper = Assign | Fence | FindSaved | Leased | Prepare | Prepared | OfBucket
+ToKeeper = Assign | Fence | FindSaved | Forget | Leased | Prepare | Prepared | OfBucket
 
 
 class Keeper(Generic[Values]):
@@ -83,6 +86,10 @@ class Keeper(Generic[Values]):
         """Copies with histories, indexes and terms, which are on their way to the disk, by number."""
         self._save, self._first = 0, ""
         """The number of the newest, and where to begin the next time."""
+        self._on_disk: dict[str, None] = {}
+        """Buckets of which the disk may have something."""
+        self._forgotten: dict[str, None] = {}
+        """Buckets that the disk is to forget."""
 
     @property
     def leads(self) -> tuple[tuple[str, int], ...]:
@@ -112,6 +119,11 @@ class Keeper(Generic[Values]):
         ]
         return len(found), min(found, default=0)
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Those of which it has anything, in memory or on its disk."""
+        return tuple(sorted({run_of(name) for name in (*self.copies, *self._on_disk)} - {""}))
+
     def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
         """What a message leads to; what controllers say must come from one of them."""
         match message:
@@ -133,6 +145,10 @@ class Keeper(Generic[Values]):
                 if not self._is_current(message.epoch):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
+            case Forget():
+                if self._is_current(message.epoch):
+                    self._forget(message.run)
+                return []
             case FindSaved():
                 return self._find_saved(sender, message) if self._is_current(message.epoch) else []
             case Assign():
@@ -155,7 +171,7 @@ class Keeper(Generic[Values]):
             self._said = now
             number = self.lease.ask(now)
             own = self.name, self.host, self.address, number, self.leads, self.fenced, self.peer_address
-            sends.append(Send(CONTROLLERS, Here(*own)))
+            sends.append(Send(CONTROLLERS, Here(*own, self.runs)))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends
@@ -183,6 +199,7 @@ class Keeper(Generic[Values]):
             if each is not None:
                 self._save += 1
                 self._saves[self._save] = copy, copy.history, each.index, each.term
+                self._on_disk[name] = None
                 yield self._save, each
 
     def damaged(self, bucket: str) -> bool:
@@ -191,8 +208,31 @@ class Keeper(Generic[Values]):
         copy = self.copies.get(bucket)
         return copy is not None and copy.save_again()
 
+    def found_on_disk(self, buckets: Iterable[str]) -> None:
+        """Its disk has these, of processes that had it before."""
+        self._on_disk.update(dict.fromkeys(buckets))
+
+    def take_forgotten(self) -> list[str]:
+        """Buckets that the disk is to forget."""
+        found, self._forgotten = list(self._forgotten), {}
+        return found
+
+    def _forget(self, run: str) -> None:
+        """Nothing is left of a run."""
+        for bucket in [name for name in self._on_disk if run_of(name) == run]:
+            del self._on_disk[bucket]
+            self._forgotten[bucket] = None
+        for bucket in [name for name in self.copies if run_of(name) == run]:
+            copy = self.copies.pop(bucket)
+            self._busy.pop(bucket, None)
+            self._recalls.pop(bucket, None)
+            for number in [number for number, (of, *_) in self._saves.items() if of is copy]:
+                del self._saves[number]
+
     def saved(self, number: int) -> None:
         """It is on the disk, and so is all that was given for the bucket before."""
+        if number not in self._saves:
+            return  # of a bucket that was forgotten meanwhile
         copy, history, index, term = self._saves.pop(number)
         if copy.history == history:
             copy.saved(index, term)
@@ -201,6 +241,8 @@ class Keeper(Generic[Values]):
 
     def unsaved(self, number: int) -> None:
         """The disk does not take it; it is given again, with whatever is different then."""
+        if number not in self._saves:
+            return
         copy, history, *_ = self._saves.pop(number)
         if copy.history == history:
             copy.unsaved()
@@ -212,7 +254,9 @@ class Keeper(Generic[Values]):
 
     def recalled(self, bucket: str, saved: Saved | None) -> None:
         """The disk has this of it, and all is sound; None where it has nothing."""
-        self._copy(bucket).recalled(saved)
+        copy = self.copies.get(bucket)
+        if copy is not None:
+            copy.recalled(saved)
 
     def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
         copy = self._copy(message.bucket)

@@ -292,6 +292,8 @@ class Here:
     """(bucket, term) of those in which it takes part in no lower term, and knows of no group of that."""
     peer_address: str = ""
     """Where other servers reach it; empty where that is ``address``, too."""
+    runs: tuple[str, ...] = ()
+    """Of which it has copies, in memory or on its disk."""
 
 
 @dataclass(frozen=True)

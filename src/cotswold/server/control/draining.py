@@ -1,0 +1,97 @@
+"""Servers that are to have no copies: how far each is, and what it waits for.
+
+Knows: which are drained, since when, within how many seconds. Does not know: what is next for a bucket
+(`placing`), which are written down (`map`).
+
+    a server that is drained        what happens
+    it has copies                   they are looked at, a few at a time: learners elsewhere, then without it
+    half of its time is over        a bucket with members enough waits for no learner any more
+    it has none                     `Draining` says so
+    its process has ended           it is written down no more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotswold.server.control.board import Board
+from cotswold.server.control.filling import Filling
+from cotswold.server.messages import Draining
+from cotswold.server.names import spoken
+
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass
+class _Drain:
+    since: float
+    seconds: float
+    is_done: bool = False
+    """Whether it was said that nothing is left."""
+
+
+class Drains:
+    """Those that a leader knows."""
+
+    def __init__(self, board: Board, filling: Filling, now: float) -> None:
+        """``board`` knows those that were written down before."""
+        self._board, self._filling = board, filling
+        self._of = {server: _Drain(now, seconds) for server, seconds in board.map.drains.items()}
+        self._looked = now
+
+    def begin(self, server: str, seconds: float, now: float) -> bool:
+        """It is to have no copies; whether that is news."""
+        if server in self._of:
+            return False
+        self._of[server] = _Drain(now, seconds)
+        self._board.map.drain(server, seconds)
+        self._board.servers.drained(server, True, now)
+        return True
+
+    def end(self, server: str) -> bool:
+        """It may have copies, or its process has ended; whether that is news."""
+        is_news = self._of.pop(server, None) is not None
+        self._board.map.drain(server, None)
+        self._filling.late.pop(server, None)
+        if is_news:
+            self._board.servers.drained(server, False, float("-inf"))
+            self._filling.came()
+        return is_news
+
+    def tick(self, now: float) -> list[str]:
+        """Time has passed; those that have no copies any more, since this moment."""
+        if not self._of or now - self._looked < _PAUSE_SECONDS:
+            return []
+        self._looked, done = now, []
+        for server, drain in self._of.items():
+            if not drain.is_done and not self._board.servers.of[server].copies:
+                drain.is_done = True
+                done.append(server)
+            is_late = now - drain.since >= drain.seconds / 2
+            if is_late:
+                self._filling.late[server] = None
+            for bucket in list(self._board.servers.of[server].copies):
+                if is_late or bucket not in self._board.learning:
+                    self._filling.look(bucket, now)
+        return done
+
+    def answer(self, server: str, now: float) -> Draining:
+        """How far it is."""
+        known = self._board.servers.of.get(server)
+        if known is None:
+            return Draining(server, 0, f"no server is called {server}; the cluster's status names all")
+        copies = known.copies
+        if not copies:
+            return Draining(server, 0, f"{server} has no copies")
+        waits = [self._filling.waiting[each].why for each in copies if each in self._filling.waiting]
+        if waits:
+            more = f" (and {len(waits) - 1} more buckets)" if len(waits) > 1 else ""
+            return Draining(server, len(copies), waits[0] + more)
+        moving = [each for each in copies if each in self._board.learning]
+        first = f"; {spoken(moving[0])} is copied to {_learner(self._board, moving[0])}" if moving else ""
+        return Draining(server, len(copies), f"{server} has {len(copies)} copies{first}")
+
+
+def _learner(board: Board, bucket: str) -> str:
+    group = board.map.intended(bucket)
+    return group.learners[0] if group is not None and group.learners else "another"

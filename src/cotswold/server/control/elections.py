@@ -1,0 +1,136 @@
+"""Elections that are under way, and who is gone for good: from the first notice to the next group.
+
+Knows: the election of each bucket, what members and disks have answered. Does not know: who asks for one.
+
+    what happens                                              what follows
+    one is held, another group is on its way                  it waits until that is written down
+    that is written down, and its primary lives               none is held
+    members live, or a lease of the primary may hold          `Fence`, until it is decided (`electing`)
+    none lives, and no lease can hold                         disks are asked, until it is (`reviving`)
+    it is decided                                             the group is to be written down
+    that is written down                                      it is over
+"""
+
+from __future__ import annotations
+
+from cotswold.server.control.board import Board
+from cotswold.server.control.electing import Cause, Election
+from cotswold.server.control.reviving import Revival
+from cotswold.server.messages import Fenced, FoundSaved, Group, Send
+
+
+class Elections:
+    """Those of a leader."""
+
+    def __init__(self, board: Board, epoch: int) -> None:
+        self._board, self._epoch = board, epoch
+        self.of: dict[str, Election] = {}
+        """By bucket."""
+        self._removing: dict[str, dict[str, None]] = {}
+        """Buckets by primaries that are to be so no more."""
+        self._due: dict[str, None] = {}
+        """Those that may be decided."""
+
+    def is_settled(self, bucket: str) -> bool:
+        """Whether nothing is under way for a bucket."""
+        found = self._board.map
+        return bucket not in self.of and not found.is_moving(bucket) and not found.is_removed(bucket)
+
+    def hold(
+        self,
+        group: Group,
+        cause: Cause,
+        why: str,
+        now: float,
+        noticed: float | None = None,
+        preferred: str = "",
+    ) -> None:
+        """Elect a primary, if that is not under way; ``noticed``: when it was known that one must be."""
+        if group.bucket in self.of or self._board.map.is_removed(group.bucket):
+            return
+        self._board.call_back(group.bucket)  # it is of the primary that was
+        self._begin(Election(group, now, cause, why, now if noticed is None else noticed, preferred))
+
+    def _begin(self, election: Election) -> None:
+        bucket = election.group.bucket
+        self.of[bucket] = election
+        self._due[bucket] = None
+        if election.removed:
+            self._removing.setdefault(election.removed, {})[bucket] = None
+
+    def forget(self, bucket: str) -> Election | None:
+        """It is over, or the bucket is not there any more."""
+        election = self.of.pop(bucket, None)
+        if election is not None and election.removed:
+            self._removing[election.removed].pop(bucket, None)
+        return election
+
+    def written(self, group: Group) -> Election | None:
+        """A group is written down: the election that it is of, which is over."""
+        election = self.of.get(group.bucket)
+        if election is None or group.term < election.term:
+            return None
+        return self.forget(group.bucket)
+
+    def holds_up(self, server: str) -> bool:
+        """Whether a server must say first what it has, before it gets a lease."""
+        buckets = self._removing.get(server)
+        return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
+
+    def answered(self, answer: Fenced | FoundSaved) -> None:
+        """A server says what it has."""
+        election = self.of.get(answer.bucket)
+        if election is None:
+            return
+        if isinstance(answer, Fenced):
+            election.answered(answer)
+        elif election.revival is not None:
+            election.revival.heard(answer)
+        self._due[answer.bucket] = None
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed."""
+        self._due.update(dict.fromkeys(self.of))
+        return self.advance(now)
+
+    def advance(self, now: float) -> list[Send]:
+        """Ask, and decide, where something has happened."""
+        due, self._due = self._due, {}
+        return [send for bucket in due if bucket in self.of for send in self._elect(self.of[bucket], now)]
+
+    def _elect(self, election: Election, now: float) -> list[Send]:
+        board, servers, group = self._board, self._board.servers, election.group
+        if board.map.is_moving(group.bucket):
+            return []
+        newest = board.groups[group.bucket]
+        if group != newest:  # what was on its way has been written down meanwhile
+            self.forget(group.bucket)
+            if servers.lives(newest.primary):
+                return []
+            election = Election(newest, now, Cause.LOST, election.why, election.noticed)
+            self._begin(election)
+            group = newest
+        living = [each for each in group.members if servers.lives(each)]
+        may_act = servers.may_act(group.primary, now)
+        if not living and not may_act:
+            return self._revive(election, now)
+        election.revival = None
+        control = board.control
+        decided = election.decided(living, may_act, now, control.election_seconds)
+        if decided is None:
+            return election.ask(living, self._epoch, now, control.retry_seconds)
+        board.put(decided, election.why)
+        return []
+
+    def _revive(self, election: Election, now: float) -> list[Send]:
+        """Every member is gone: ask their disks, and decide."""
+        control, servers = self._board.control, self._board.servers
+        revival = election.revival = election.revival or Revival(election.group, now)
+        living = {each.name for each in servers.living}
+        ended = {each for each in election.group.members if servers.of[each].has_ended}
+        patience = control.disk_seconds, control.revive_seconds
+        decided = revival.decided(living, ended, now, patience)
+        if decided is None:
+            return revival.ask(living, self._epoch, now, control.retry_seconds)
+        self._board.put(decided, "every copy was lost")
+        return []

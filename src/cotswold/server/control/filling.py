@@ -1,0 +1,130 @@
+"""Buckets that are looked at: whether each has the copies that it is to have.
+
+Knows: which are to be looked at, which wait for a server or a moment, which servers are avoided for a while.
+Does not know: what is next for one (`placing`), how a primary is elected.
+
+    a bucket                                        what happens to it
+    its group was written down                      it is looked at
+    nothing is to be done, or something is begun    it is looked at when that is written down
+    it waits for a server                           it is looked at when one comes
+    it waits for a moment                           it is looked at then
+    its primary is gone                             an election
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cotswold.server.control.board import Board
+from cotswold.server.control.electing import Cause
+from cotswold.server.control.elections import Elections
+from cotswold.server.control.placing import Add, Drop, HandOver, Wait, next_step
+from cotswold.server.messages import Group
+
+_AT_ONCE = 500
+"""So many are looked at in a tick: heartbeats are answered meanwhile."""
+_WAIT_SECONDS = 1.0
+
+
+class Filling:
+    """That of a leader."""
+
+    def __init__(self, board: Board, elections: Elections) -> None:
+        self._board, self._elections = board, elections
+        self._due: dict[str, None] = {}
+        self.waiting: dict[str, Wait] = {}
+        """Buckets that wait for a server, or a moment."""
+        self._later: list[tuple[float, str]] = []
+        self._avoided: dict[str, dict[str, float]] = {}
+        """Servers by bucket, and until when."""
+        self._rests: dict[str, float] = {}
+        """Until when no other primary is chosen, though one could."""
+        self.late: dict[str, None] = {}
+        """Servers that are drained, and wait no more for learners."""
+
+    def look_at(self, buckets: Iterable[str]) -> None:
+        """These are to be looked at."""
+        self._due.update(dict.fromkeys(buckets))
+
+    def came(self) -> None:
+        """A server may have more copies."""
+        self.look_at(self.waiting)
+
+    def forget(self, bucket: str) -> None:
+        """It is not there any more."""
+        for each in (self._due, self.waiting, self._avoided, self._rests):
+            each.pop(bucket, None)
+
+    def avoid(self, group: Group, servers: set[str], until: float) -> None:
+        """These were silent to the primary: they are taken out, and get no copy until then."""
+        self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), until))
+        self.drop(group, servers, f"{group.primary} did not hear it")
+
+    def drop(self, group: Group, names: Iterable[str], why: str) -> None:
+        """A group without these, if nothing else is under way; it is looked at again otherwise."""
+        if not self._elections.is_settled(group.bucket):
+            self._due[group.bucket] = None
+            return
+        secondaries = tuple(each for each in group.secondaries if each not in names)
+        learners = tuple(each for each in group.learners if each not in names)
+        term = group.term + 1
+        self._board.put(replace(group, term=term, secondaries=secondaries, learners=learners), why)
+
+    def rest(self, bucket: str, until: float) -> None:
+        """No other primary is chosen until then: that one was not, though it could."""
+        self._rests[bucket] = until
+        heapq.heappush(self._later, (until, bucket))
+
+    def is_resting(self, bucket: str, now: float) -> bool:
+        """Whether that is so."""
+        if self._rests.get(bucket, now) <= now:
+            self._rests.pop(bucket, None)
+        return bucket in self._rests
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        while self._later and self._later[0][0] <= now:
+            self._due[heapq.heappop(self._later)[1]] = None
+        for bucket in [each for each, _ in zip(self._due, range(_AT_ONCE), strict=False)]:
+            del self._due[bucket]
+            self.look(bucket, now)
+
+    def look(self, bucket: str, now: float) -> None:
+        """Begin what is next for it."""
+        board, servers, group = self._board, self._board.servers, self._board.groups.get(bucket)
+        if group is None or not self._elections.is_settled(bucket):
+            return
+        self.waiting.pop(bucket, None)
+        if not servers.lives(group.primary):
+            if not servers.may_act(group.primary, now):
+                self._elections.hold(group, Cause.LOST, f"primary {group.primary} is gone", now)
+            return
+        is_late = bool(self.late) and any(each in self.late for each in group.everybody)
+        match next_step(group, servers, board.control, self._avoid(bucket, now), is_late):
+            case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
+                term = group.term + 1
+                board.put(replace(group, term=term, learners=(server,)), f"it has {len(group.members)}")
+            case Drop(names, why):
+                self.drop(group, names, why)
+            case HandOver(why) if not self.is_resting(bucket, now):
+                self._elections.hold(group, Cause.DRAINED, why, now)
+            case Wait() as wait:
+                if wait.until != "learner":
+                    self.waiting[bucket] = wait
+                if wait.until == "time":
+                    heapq.heappush(self._later, (now + _WAIT_SECONDS, bucket))
+            case _:
+                pass
+
+    def _avoid(self, bucket: str, now: float) -> list[str]:
+        """Servers that get no copy of it now."""
+        avoided = self._avoided.get(bucket)
+        if avoided is None:
+            return []
+        left = {server: until for server, until in avoided.items() if until > now}
+        self._avoided[bucket] = left
+        if not left:
+            del self._avoided[bucket]
+        return list(left)

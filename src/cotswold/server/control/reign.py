@@ -1,0 +1,298 @@
+"""What a controller knows and does while it leads; another time it begins anew, with what is written down.
+
+Knows: its parts, who hears of what. Does not know: whether it still leads, the state, how any part decides.
+
+    what happens                                              what the leader does
+    Here, claiming nothing that the map does not say          `Leased`
+    Here, claiming more                                       `Assign`, until it does not; no lease meanwhile
+    Here, with copies of a run that is not there              `Forget` (`forgetting`)
+    a server is gone, and was a primary                       an election (`elections`)
+    the process of a secondary or a learner has ended         a group without it (`placing`)
+    a primary is silent to all of its secondaries, or they    it is fenced, and an election (`complaints`)
+      to it, though it lives
+    a primary that lives says that a copy is silent           a group without it: a copy that only controllers
+                                                              do not hear is one
+    a member was fenced, and nothing came of it               an election
+    every member of a group is gone                           their disks are asked (`reviving`)
+    a learner has caught up                                   a group that has it as a secondary
+    a bucket has too few copies, and there is a server        a group that has it as a learner
+    a server is to have no copies                             what it has is had by others first (`draining`)
+    a group is written down                                   `Assign` to whom it names, and whom it named
+    nothing is to be left of a run                            its keys are deleted (`forgetting`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cotswold.server.control import sentences
+from cotswold.server.control.board import Board
+from cotswold.server.control.complaints import Judging
+from cotswold.server.control.creating import dealt
+from cotswold.server.control.draining import Drains
+from cotswold.server.control.electing import Cause
+from cotswold.server.control.elections import Elections
+from cotswold.server.control.events import Events
+from cotswold.server.control.filling import Filling
+from cotswold.server.control.forgetting import Forgetting
+from cotswold.server.control.looking import looked
+from cotswold.server.control.map import Written
+from cotswold.server.control.settings import Control
+from cotswold.server.control.telling import Telling
+from cotswold.server.messages import (
+    Assigned,
+    Caught,
+    Create,
+    Describe,
+    Described,
+    Drain,
+    Ended,
+    Fenced,
+    Find,
+    Found,
+    FoundSaved,
+    Group,
+    Here,
+    Leased,
+    Look,
+    Remove,
+    Send,
+    Silent,
+    TakeOver,
+    Undrain,
+    Undrained,
+)
+
+FromClients = Find | Create | Remove | Drain | Undrain | Look
+"""Who says these wants an answer, and asks another controller where this one does not lead."""
+FromServers = (
+    Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | Describe | FromClients
+)
+_REST_SECONDS = 2.0
+"""For which no other primary is chosen, after that was to be and some members were silent."""
+_SWEEP_SECONDS = 10.0
+
+
+class Reign:
+    """From the moment when a controller leads."""
+
+    def __init__(self, name: str, control: Control, epoch: int, events: Events, now: float) -> None:
+        self.name, self.control, self.epoch, self._events = name, control, epoch, events
+        self.is_loaded = False
+        """Whether it knows what is written down."""
+        self.board = Board(control, now)
+        self.elections = Elections(self.board, epoch)
+        self._telling = Telling(self.board, epoch)
+        self._filling = Filling(self.board, self.elections)
+        self.judging = Judging(self.board, self.elections, self._filling)
+        self._forgetting = Forgetting(self.board, epoch)
+        self._drains = Drains(self.board, self._filling, now)
+        self._since = self._swept = now
+
+    def load(self, items: Mapping[str, str], now: float) -> list[Send]:
+        """What is written down is this."""
+        self.is_loaded = True
+        self.board.load(items)
+        self._drains = Drains(self.board, self._filling, now)
+        self._filling.look_at(self.board.groups)
+        for bucket, group in self.board.groups.items():
+            self._telling.owe(group.everybody, bucket)
+        return self._telling.say(now)
+
+    def written(self, written: Written, now: float) -> list[Send]:
+        """What was to be written down is."""
+        for old, group in written.groups:
+            self._changed(old, group, now)
+        for group in written.deleted:
+            self.elections.forget(group.bucket)
+            self.judging.forget(group.bucket)
+            self._filling.forget(group.bucket)
+        sends = []
+        if written.removed:
+            self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
+            sends = self._forgetting.removed(written.removed)
+        return [*sends, *self._telling.say(now)]
+
+    def _changed(self, old: Group | None, group: Group, now: float) -> None:
+        bucket, why = group.bucket, self.board.reasons.pop(group.bucket, "")
+        election = self.elections.written(group)
+        self.judging.forget(bucket)
+        self._filling.look_at((bucket,))
+        if old is not None and election is not None:
+            self._events.note(*sentences.elected(group, election, now), now)
+            if election.cause.is_planned and group.primary == old.primary:
+                self._filling.rest(bucket, now + _REST_SECONDS)
+        elif old is not None:
+            said = sentences.changed(old, group, why)
+            if said is not None:
+                self._events.note(*said, now)
+        self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
+
+    # --- what it is asked for ---
+
+    def create(self, wanted: Create, now: float) -> bool:
+        """Give new buckets to the servers that are there, evenly; whether there are enough."""
+        known, servers = self.board.map, self.board.servers
+        if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(wanted.run):
+            return False
+        new = [bucket for bucket in wanted.buckets if not known.is_known(bucket)]
+        if new:
+            known.describe(wanted.run, wanted.description)
+            for group in dealt(new, self.control.copies, servers):
+                self.board.put(group)
+            self._events.note("created", wanted.run, f"{wanted.run} has {len(new)} buckets", now)
+        return True
+
+    def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
+        """What a message leads to."""
+        sends: list[Send] = []
+        match message:
+            case Here() if message.server == sender:
+                sends = self._here(message, now)
+            case Assigned() if message.server == sender:
+                group = self.board.groups.get(message.bucket)
+                if group is None or message.term >= group.term:
+                    self._telling.heard(sender, message.bucket)
+            case Fenced() | FoundSaved() if message.server == sender:
+                self.elections.answered(message)
+            case Caught() | Silent() | TakeOver() if message.server == sender:
+                self._proposed(sender, message, now)
+            case Ended():
+                self._ended(message, now)
+            case Describe():
+                sends = [Send(sender, Described(message.run, self.board.map.runs.get(message.run, "")))]
+            case Find() | Create() | Remove() | Drain() | Undrain() | Look():
+                sends = self._asked(sender, message, now)
+            case _:
+                pass
+        return [*sends, *self.elections.advance(now)]
+
+    def _asked(self, sender: str, message: FromClients, now: float) -> list[Send]:
+        match message:
+            case Find():
+                return [Send(sender, self._found(message))]
+            case Create():
+                self.create(message, now)
+                return []
+            case Remove(run):
+                return self._forgetting.remove(sender, run)
+            case Drain():
+                return self._drain(sender, message, now)
+            case Undrain(server):
+                if self._drains.end(server):
+                    self._events.note("undrained", server, f"{server} may have copies again", now)
+                return [Send(sender, Undrained(server))]
+            case Look():
+                last = self._events.last(now)
+                return [Send(sender, looked(self.name, self.epoch, self.board, self._filling, last, now))]
+
+    def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
+        known = self.board.servers.of.get(wanted.server)
+        if known is None and now - self._since < self.control.lease_seconds:
+            return []  # it may be heard yet, and is asked for again
+        if known is not None and not known.has_ended and self._drains.begin(known.name, wanted.seconds, now):
+            sentence = f"{known.name} is to have no copies, within {wanted.seconds:g} s"
+            self._events.note("draining", known.name, sentence, now)
+        return [Send(sender, self._drains.answer(wanted.server, now))]
+
+    def _found(self, find: Find) -> Found:
+        groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
+        primaries = dict.fromkeys(each.primary for each in groups)
+        return Found(groups, tuple((name, of[name].address) for name in primaries))
+
+    # --- what servers say ---
+
+    def _here(self, here: Here, now: float) -> list[Send]:
+        servers, known = self.board.servers, self.board.servers.of.get(here.server)
+        is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
+        known = servers.heard(here, now)
+        if known.has_ended:
+            return []
+        if is_new:
+            self._events.note("joined", here.server, f"{here.server} is there, on {here.host}", now)
+            servers.lease(known, now + self.control.lease_seconds)  # it is not gone at once
+            self._telling.came(here.server, known.copies)
+        if is_new or is_first:
+            self._filling.came()
+        for bucket, term in here.fenced:  # by a leader that was, before it could decide
+            group = self.board.groups.get(bucket)
+            if group is not None and group.term < term and self.elections.is_settled(bucket):
+                why = f"{here.server} was asked what it has by a controller that leads no more"
+                self.elections.hold(group, Cause.LOST, why, now)
+        sends = self._forgetting.forgets(here.server, here.runs, now)
+        stale = [bucket for bucket, term in here.leads if not self._may_lead(here.server, bucket, term)]
+        for bucket in stale:
+            self._telling.remind(here.server, bucket)
+        if stale or self.elections.holds_up(here.server):
+            return [*sends, *self._telling.say(now)]
+        servers.lease(known, now + self.control.lease_seconds)
+        leased = Leased(self.epoch, here.server, here.number, self.control.lease_seconds)
+        return [*sends, Send(here.server, leased)]
+
+    def _may_lead(self, server: str, bucket: str, term: int) -> bool:
+        """A bucket that is not there is nobody else's, and never will be."""
+        group = self.board.groups.get(bucket)
+        return group is None or (group.primary == server and term <= group.term)
+
+    def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:
+        group = self.board.groups.get(message.bucket)
+        if group is None or message.term != group.term:
+            if group is not None:
+                self._telling.remind(sender, message.bucket)
+        elif not isinstance(message, Caught):
+            self.judging.hear(sender, message, group, now)
+        elif (
+            self.elections.is_settled(group.bucket)
+            and sender == group.primary
+            and message.learner in group.learners
+        ):
+            learners = tuple(each for each in group.learners if each != message.learner)
+            members = (*group.secondaries, message.learner)
+            self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
+
+    def _ended(self, ended: Ended, now: float) -> None:
+        if self.board.servers.ended(ended.server, now):
+            self._events.note("lost", ended.server, f"{ended.server} ended: {ended.why}", now)
+            self._telling.ended(ended.server)
+            self._lost(ended.server, f"primary {ended.server} ended ({ended.why})", now)
+        if self._drains.end(ended.server):
+            self._events.note("drained", ended.server, f"{ended.server} was drained, and has ended", now)
+
+    # --- time ---
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each retry."""
+        for known in self.board.servers.gone(now):
+            lease = f"{known.name} has said nothing for {self.control.lease_seconds:g} s"
+            self._events.note("lost", known.name, lease, now)
+            missed = known.missed(now)
+            self._lost(known.name, f"primary {known.name} missed {missed} heartbeats", now)
+        self.judging.tick(now)
+        self._filling.tick(now)
+        for server in self._drains.tick(now):
+            self._events.note("drained", server, f"{server} has no copies any more", now)
+        if now - self._swept >= _SWEEP_SECONDS:
+            self._sweep(now)
+        return [*self.elections.tick(now), *self._telling.say(now)]
+
+    def _lost(self, name: str, why: str, now: float) -> None:
+        """No lease of a server can hold: what it had is to be had by others."""
+        known = self.board.servers.of[name]
+        for bucket in list(known.copies):
+            group = self.board.groups.get(bucket)
+            if group is None:
+                continue
+            if group.primary == name:
+                self.elections.hold(group, Cause.LOST, why, now, self.judging.noticed(bucket))
+            elif known.has_ended:  # else the primary knows whether it is there
+                self._filling.look(bucket, now)
+
+    def _sweep(self, now: float) -> None:
+        """Of servers that are not there, and have nothing, nobody needs to know for ever."""
+        self._swept = now
+        for name, known in list(self.board.servers.of.items()):
+            heard = self._since if known.heard is None else known.heard
+            if not known.is_living and not known.copies and now - heard > self.control.forget_seconds:
+                self._drains.end(name)
+                self.board.servers.forget(name)

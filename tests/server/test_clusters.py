@@ -1,0 +1,384 @@
+"""Clusters that outlive runs: runs are forgotten, servers drained, whoever leads the controllers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.desk import Cluster, Desk
+
+from cotswold.optim.updates import Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.control.leading import Transact
+from cotswold.server.control.settings import Control
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.messages import (
+    Assign,
+    Create,
+    Describe,
+    Described,
+    Drain,
+    Draining,
+    Ended,
+    Find,
+    Forget,
+    Group,
+    Here,
+    Leased,
+    Look,
+    Looked,
+    NotLeading,
+    Remove,
+    Removed,
+    Shard,
+    Undrain,
+    Undrained,
+)
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
+from cotswold.simulate.lists import Lists, ListUpdates
+
+THREE, TWO = Control(copies=3), Control(copies=2)
+
+
+def another(cluster: Cluster, name: str = "two") -> Cluster:
+    """Another controller, that leads next with the same servers."""
+    found = Cluster("", cluster.controller.control, cluster.state, name, 0)
+    found.now, found.there, found.learns = cluster.now + 3, cluster.there, cluster.learns
+    found.live(2.5)
+    assert found.controller.leads(found.now)
+    return found
+
+
+def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
+    """What is said of it."""
+    (answer,) = cluster.asked(Drain(server, seconds))
+    assert isinstance(answer, Draining) and answer.server == server
+    return answer
+
+
+# --- runs ---
+
+
+def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> None:
+    cluster = Cluster("abcd", TWO, buckets=150)
+    cluster.found(5, "other")
+    puts: list[Transact] = []
+    do = cluster.state.do
+    cluster.state.do = lambda wish: puts.append(wish) or do(wish)  # type: ignore[method-assign, func-returns-value]
+    assert cluster.asked(Remove("run")) == [], "not yet"
+    told = []
+    for _ in range(4):
+        cluster.pass_time(0.05, "abcd")
+        told += [each.message for each in cluster.take(Removed)]
+    assert told == [Removed("run")]
+    removal = [each for each in puts if any(value is None for _, value in each.put)]
+    assert len(removal) == 4 and max(len(each.put) for each in removal) <= 60, "description, then 60 each"
+    assert {each.compare for each in removal} == {(cluster.controller.leading.key,)}
+    assert {key.partition("/")[0] for key in cluster.state.items if "run/0" in key} <= {"run"}
+    assert not any(key.startswith(("bucket/run/", "run/run/")) for key in cluster.state.items)
+    assert len(cluster.controller.groups) == 5 and cluster.copies() == dict.fromkeys("abcd", 0)
+    assert cluster.asked(Remove("run")) == [Removed("run")] == cluster.asked(Remove("run"))
+    assert cluster.asked(Describe("run"))[:1] == [Described("run", "")]
+
+
+def test_a_run_that_is_removed_is_not_made_again_by_a_message_that_was_late() -> None:
+    cluster = Cluster("ab", TWO)
+    cluster.tell("client", Remove("run"))
+    cluster.live(0.2)
+    cluster.tell("client", Create("run", "what they hold", ("run/0000",), 1))
+    cluster.live(0.2)
+    assert not cluster.controller.groups and not any("run/" in key for key in cluster.state.items)
+
+
+def test_whoever_leads_next_goes_on_with_a_removal() -> None:
+    cluster = Cluster("ab", TWO, buckets=150)
+    cluster.tell("client", Remove("run"))
+    for _ in range(2):  # the description, and sixty groups
+        wish = cluster.controller.wish(cluster.now)
+        while not isinstance(wish, Transact) or all(value is not None for _, value in wish.put):
+            assert wish is not None
+            cluster.answered(wish)
+            wish = cluster.controller.wish(cluster.now)
+        cluster.answered(wish)
+    assert sum(key.startswith("bucket/") for key in cluster.state.items) == 90
+    other = another(cluster)
+    assert not other.controller.groups and not any("run/" in key for key in other.state.items)
+
+
+def test_what_was_on_its_way_when_a_run_is_removed_does_not_stay() -> None:
+    cluster = Cluster("abc", TWO, buckets=3)
+    cluster.end(cluster.controller.groups["run/0000"].secondaries[0])
+    wish = cluster.controller.wish(cluster.now)
+    assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/"), "a group without it"
+    cluster.tell("client", Remove("run"))
+    cluster.answered(wish)
+    cluster.live(0.3)
+    assert not cluster.controller.groups and not any("run/" in key for key in cluster.state.items)
+
+
+def test_a_removal_ends_elections_of_its_buckets() -> None:
+    cluster = Cluster("abc", THREE, buckets=2)
+    cluster.answers = False
+    cluster.end(cluster.controller.groups["run/0000"].primary)
+    cluster.live(0.1)
+    assert cluster.controller.unsettled
+    cluster.tell("client", Remove("run"))
+    cluster.answers = True
+    cluster.live(1.0)
+    assert not cluster.controller.groups and not cluster.controller.unsettled
+
+
+def test_what_a_leader_that_was_wants_to_put_does_not_bring_a_removed_run_back() -> None:
+    one = Cluster("abc", TWO, buckets=2)
+    late = one.controller.groups["run/0000"]
+    one.end(late.secondaries[0])
+    wish = one.controller.wish(one.now)
+    assert isinstance(wish, Transact) and wish.put[0][0].startswith("bucket/")
+    two = another(one)
+    two.tell("client", Remove("run"))
+    two.live(0.3)
+    assert not one.state.do(wish) and not any(key.startswith("bucket/") for key in one.state.items)
+
+
+def test_a_server_that_has_something_of_no_run_that_is_there_forgets_it_and_has_its_lease() -> None:
+    cluster = Cluster("ab", TWO)
+
+    def said(*runs: str, claims: tuple[tuple[str, int], ...] = ()) -> list[object]:
+        here = Here("a", "host a", "at a", 1, claims, runs=runs)
+        return [each.message for each in cluster.tell("a", here)]
+
+    epoch = cluster.controller.leading.epoch
+    answers = said("run", "was", claims=(("was/0000", 3),))
+    assert Forget(epoch, "was") in answers and Forget(epoch, "run") not in answers
+    assert any(isinstance(each, Leased) for each in answers), "it leads nothing that is anybody's"
+    assert not any(isinstance(each, Forget) for each in said("was")), "it was told just now"
+    cluster.live(0.3)
+    assert Forget(epoch, "was") in said("was"), "it says so again"
+
+
+def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
+    cluster = Cluster("ab", TWO)
+    cluster.tell("client", Create("new", "what they hold", ("new/0000",), 1))
+    here = Here("a", "host a", "at a", 1, (), runs=("new",))
+    for _ in range(4):  # the description is to be put, is on its way, and the groups likewise
+        assert not any(isinstance(each.message, Forget) for each in cluster.tell("a", here))
+        wish = cluster.controller.wish(cluster.now)
+        assert not any(isinstance(each.message, Forget) for each in cluster.tell("a", here))
+        if wish is not None:
+            cluster.answered(wish)
+    assert "new/0000" in cluster.controller.groups
+
+
+def contents(bucket: str) -> Contents[list[float]]:
+    shards = [Shard(0, bucket, 0, 2, "", 0)]
+    server = Server(bucket, shards, Lists())
+    settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
+    return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+
+
+def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None:
+    keeper = Keeper("a", "host", "at a", contents, Copying(saves=True), 0.0)
+    keeper.found_on_disk(["was/0000", "run/0001"])
+    for bucket in ("run/0000", "other/0000"):
+        keeper.receive("one", Assign(3, Group(bucket, 1, "a")), 0.0)
+    assert keeper.runs == ("other", "run", "was")
+    (here,) = [each.message for each in keeper.tick(1.0) if isinstance(each.message, Here)]
+    assert here.runs == keeper.runs
+    keeper.receive("one", Forget(2, "run"), 1.0)
+    assert keeper.runs == ("other", "run", "was"), "of a controller that leads no more"
+    saves = dict(keeper.saves())
+    for run in ("run", "was"):
+        keeper.receive("one", Forget(3, run), 1.0)
+    assert set(keeper.copies) == {"other/0000"} and "run" not in keeper.runs
+    assert sorted(keeper.take_forgotten()) == ["run/0001", "was/0000"] and keeper.take_forgotten() == []
+    for number in saves:  # the disk has done it before it heard
+        keeper.saved(number)
+    keeper.recalled("run/0000", None)
+    assert keeper.runs == ("other",) and keeper.drain(1.0) == []
+
+
+# --- drains ---
+
+
+def test_a_server_is_drained_of_its_copies_and_leads_and_gets_none_until_it_may() -> None:
+    cluster = Cluster("abcd", TWO, buckets=12)
+    assert cluster.copies()["a"] > 0 < cluster.leads()["a"]
+    answer = drained(cluster, "a")
+    assert answer.left == cluster.copies()["a"]
+    cluster.live(3.0)
+    assert drained(cluster, "a") == Draining("a", 0, "a has no copies")
+    groups = cluster.controller.groups.values()
+    assert cluster.copies()["a"] == 0 and all(len(each.members) == 2 for each in groups)
+    cluster.found(4, "more")
+    assert cluster.copies("more")["a"] == 0
+    assert "drain/a" in cluster.state.items
+    assert cluster.asked(Undrain("a")) == [Undrained("a")] == cluster.asked(Undrain("a"))
+    cluster.live(0.1)
+    assert "drain/a" not in cluster.state.items
+    cluster.found(4, "later")
+    assert cluster.copies("later")["a"] > 0
+
+
+def test_a_primary_hands_over_to_a_member_after_a_learner_has_caught_up() -> None:
+    cluster = Cluster("abc", TWO, buckets=1)
+    before = cluster.group_of("run/0000")
+    cluster.learns = False
+    drained(cluster, before.primary)
+    cluster.live(1.0)
+    learning = cluster.group_of("run/0000")
+    assert learning.primary == before.primary and len(learning.learners) == 1
+    assert "is copied to" in drained(cluster, before.primary).why
+    cluster.learns = True
+    cluster.live(1.0)
+    after = cluster.group_of("run/0000")
+    assert before.primary not in after.everybody and len(after.members) == 2 and not after.learners
+
+
+def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
+    cluster = Cluster("a", Control(copies=1), buckets=1)
+    answer = drained(cluster, "a")
+    cluster.live(1.0)
+    answer = drained(cluster, "a")
+    assert answer.left == 1
+    assert answer.why == "no other server can take bucket 0 of run: give the cluster another"
+    cluster.there["b"] = None
+    cluster.live(1.0)
+    assert drained(cluster, "a").left == 0 and cluster.group_of("run/0000").members == ("b",)
+
+
+@pytest.mark.parametrize(("least", "left"), [(1, 0), (2, 1)])
+def test_where_no_server_is_free_as_many_members_stay_as_there_must_be(least: int, left: int) -> None:
+    cluster = Cluster("ab", Control(copies=2, least=least), buckets=1)
+    drained(cluster, "a")
+    cluster.live(1.0)
+    answer = drained(cluster, "a")
+    assert answer.left == left and ("no other server" in answer.why) == bool(left)
+
+
+def test_half_of_the_time_is_over_and_no_learner_is_waited_for_any_more() -> None:
+    cluster = Cluster("abc", TWO, buckets=1)
+    cluster.learns = False
+    server = cluster.group_of("run/0000").primary
+    drained(cluster, server, 4.0)
+    cluster.live(1.5)
+    assert drained(cluster, server, 4.0).left == 1
+    cluster.live(1.5)
+    assert drained(cluster, server, 4.0).left == 0
+
+
+def test_a_drain_waits_while_other_members_are_silent_and_loses_none_of_them() -> None:
+    cluster = Cluster("abc", THREE, buckets=1)
+    server = cluster.group_of("run/0000").primary
+    cluster.answers = False
+    drained(cluster, server)
+    cluster.live(1.0)
+    group = cluster.group_of("run/0000")
+    assert group.primary == server and len(group.members) == 3, "as it was, in another term"
+    assert 2 <= group.term <= 3, "it is not tried again at once"
+    cluster.answers = True
+    cluster.live(5.0)
+    assert drained(cluster, server).left == 0
+
+
+def test_whoever_leads_next_goes_on_with_a_drain() -> None:
+    cluster = Cluster("abcd", TWO, buckets=12)
+    cluster.learns = False
+    drained(cluster, "a")
+    cluster.live(0.3)
+    assert any(each.learners for each in cluster.controller.groups.values())
+    cluster.learns = True
+    other = another(cluster)
+    other.live(3.0)
+    assert other.copies()["a"] == 0 and drained(other, "a").left == 0
+    assert all(len(each.members) == 2 for each in other.controller.groups.values())
+
+
+def test_a_drained_server_that_has_ended_is_written_down_no_more() -> None:
+    cluster = Cluster("abc", TWO, buckets=2)
+    drained(cluster, "a")
+    cluster.live(2.0)
+    cluster.end("a")
+    cluster.live(0.1)
+    assert "drain/a" not in cluster.state.items
+    kinds = [each.kind for each in cluster.controller.take_events()]
+    assert [each for each in kinds if each.startswith("drain")] == ["draining", "drained", "drained"]
+
+
+def test_nobody_can_drain_a_server_that_is_not_there() -> None:
+    cluster = Cluster("ab", TWO)
+    assert drained(cluster, "z").why == "no server is called z; the cluster's status names all"
+    cluster.live(0.1)
+    assert "drain/z" not in cluster.state.items
+
+
+# --- status ---
+
+
+def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
+    cluster = Cluster("abc", THREE, buckets=4)
+    cluster.there.pop("c")
+    cluster.live(1.5)
+    cluster.end("b")
+    cluster.live(0.5)
+    (seen,) = cluster.asked(Look())
+    assert isinstance(seen, Looked)
+    assert (seen.controller, seen.epoch, seen.copies, seen.least) == ("one", 1, 3, 1)
+    assert [(each.name, each.state, each.host) for each in seen.servers] == [
+        ("a", "living", "host a"),
+        ("b", "ended", "host b"),
+        ("c", "gone", "host c"),
+    ]
+    assert seen.servers[0].leads == 4 and 1.9 < seen.servers[2].seconds < 2.2
+    assert [(each.run, each.buckets, each.short) for each in seen.runs] == [("run", 4, 4)]
+    assert len(seen.short) == 4 and "give the cluster another" in seen.short[0].why
+    sentences = [each.sentence for each in seen.events]
+    assert any("ended: killed by signal 9" in each for each in sentences)
+    assert all(each.seconds >= 0 for each in seen.events)
+    follower = Desk(cluster.state, "follower")
+    assert isinstance(follower.tell("client", Look())[0].message, NotLeading)
+
+
+def test_buckets_with_fewer_members_than_there_must_be_are_counted() -> None:
+    cluster = Cluster("ab", Control(copies=2, least=2), buckets=2)
+    cluster.end("a")
+    cluster.live(0.5)
+    (seen,) = cluster.asked(Look())
+    assert isinstance(seen, Looked) and seen.runs[0].waiting == 2
+    assert all(each.members == ("b",) for each in seen.short)
+
+
+def test_a_failover_is_told_with_its_reason_term_and_time() -> None:
+    cluster = Cluster("abc", THREE, buckets=1)
+    group = cluster.group_of("run/0000")
+    cluster.controller.take_events()
+    cluster.there.pop(group.primary)
+    cluster.live(2.0)
+    (event,) = [each for each in cluster.controller.take_events() if each.kind == "elected"]
+    assert event.sentence.startswith(f"bucket 0 of run: primary {group.primary} missed 2")
+    assert f"secondary {event.name} took over, term 2, in " in event.sentence
+    assert event.sentence.endswith(" ms")
+
+
+def test_only_groups_of_the_runs_of_a_client_are_found() -> None:
+    cluster = Cluster("ab", TWO, buckets=2)
+    cluster.found(3, "other")
+    (found,) = cluster.asked(Find((("other/0000", 1), ("other/0001", 0), ("other/0002", 0))))
+    assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]
+
+
+def test_there_are_no_more_members_that_there_must_be_than_copies() -> None:
+    with pytest.raises(ValueError, match="1 to 2"):
+        Control(copies=2, least=3)
+
+
+def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None:
+    cluster = Cluster("abc", Control(copies=2, forget_seconds=20.0), buckets=2)
+    cluster.end("a")
+    cluster.there.pop("b")
+    cluster.tell("supervisor", Ended("z", "killed by signal 9"))
+    cluster.live(15.0)
+    assert set(cluster.controller.servers.of) == set("abcz")
+    cluster.there["b"] = None
+    cluster.live(25.0)
+    assert set(cluster.controller.servers.of) == set("bc")
