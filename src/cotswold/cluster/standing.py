@@ -7,17 +7,21 @@ such a cluster is started (`cluster.station`).
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from cotswold.cluster.messages import Count, Serving
+from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
-from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked
+from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
 
 PORT = 7400
 """At which a controller listens, if nothing else is said."""
 _LOOK_SECONDS = 2.0
+_LEAVE_SECONDS = 3.0
+_AGAIN_SECONDS = 0.3
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 
 
@@ -106,4 +110,20 @@ class StandingServers:
         self.post.seek()
 
     def close(self) -> None:
-        """The run is over."""
+        """The run is over: its buckets are wanted no more. Whoever is not heard in time has not heard it."""
+        remove(self.post, self.run, _LEAVE_SECONDS)
+
+
+def remove(post: RoutedPost, run: str, seconds: float) -> bool:
+    """Have the buckets of a run forgotten; whether a controller said so within so many seconds."""
+    deadline, said = time.monotonic() + seconds, float("-inf")
+    while (now := time.monotonic()) < deadline:
+        if now - said > _AGAIN_SECONDS:
+            said = now
+            post.send(CONTROLLERS, Remove(run))
+        match post.receive(_AGAIN_SECONDS):
+            case Letter(_, Removed(of)) if of == run:
+                return True
+            case _:
+                pass
+    return False

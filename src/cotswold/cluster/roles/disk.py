@@ -48,6 +48,8 @@ class Disk:
             heads = self._store.heads()
         except DamagedError as error:
             heads = error.heads
+        self.buckets = tuple(heads)
+        """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
         """Numbers of `write` are added to it: no block has had such a one before."""
         self._saved, self._damaged, self._trouble = saved, damaged, trouble

@@ -146,6 +146,7 @@ class KeeperRole:
         """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
         self._disk = disk
         if disk is not None:
+            self._machine.found_on_disk(disk.buckets)
             self._post.endpoint.watch(disk.fileno())
         while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
             if self._heard >= _BATCH:
@@ -241,6 +242,8 @@ class KeeperRole:
     # --- the disk ---
 
     def _save(self, disk: Disk, now: float) -> None:
+        for bucket in self._machine.take_forgotten():
+            disk.forget(bucket)
         for bucket in self._machine.take_recalls():
             disk.read(bucket, partial(self._machine.recalled, bucket))
         disk.scrub(now)
