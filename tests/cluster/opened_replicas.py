@@ -50,6 +50,7 @@ def opened(fork_server: ForkServer) -> Opener:
         standing: tuple[str, ...] = (),
         buckets: int | None = None,
         start: float = 120.0,
+        note: str | None = None,
         **settings: Any,
     ) -> Replicas:
         processes = ClusterSettings(
@@ -66,6 +67,7 @@ def opened(fork_server: ForkServer) -> Opener:
             standing=standing,
             buckets=buckets,
             start_seconds=start,
+            note=note,
         )
         chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
         heard = [] if events is None else events

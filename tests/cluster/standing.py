@@ -26,6 +26,7 @@ class Host:
     def __init__(self, settings: StationSettings, token: Token, processes: ForkServer) -> None:
         self.events: list[tuple[str, str, str]] = []
         self.drained: int | None = None
+        self.folder = settings.folder
         self._over, self._drain = threading.Event(), threading.Event()
         self._ready = threading.Event()
         self._settings, self._token, self._processes = settings, token, processes

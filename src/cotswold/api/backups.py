@@ -149,7 +149,7 @@ def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place 
     replace_file(folder / "names.json", json.dumps({disk: disk}).encode())
     return (
         f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: "
-        f"cotswold cluster start --folder {folder}"
+        f"cotswold cluster start --folder {folder} --listen {at}" + (f" --name {name}" if name else "")
     )
 
 

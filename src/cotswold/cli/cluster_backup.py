@@ -21,7 +21,7 @@ def backup(
 
     Each part of the parameters is as it was at one moment; the parts are not of the same
     moment. Beside it, in `checkpoints`, are the parameters of each run by the names of its
-    tensors, as an ordinary checkpoint that `cotswold verify` and cotswold.checkpoint read.
+    tensors, as an ordinary checkpoint: safetensors files with a manifest of checksums.
 
     Examples:
 

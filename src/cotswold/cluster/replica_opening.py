@@ -177,7 +177,8 @@ class ReplicaOpening(Opening):
                     "replicas of several processes push to servers without copies; leave server_copies out"
                 )
             if self._controllers:
-                self._keepers = StandingServers(self._post, self._controllers, self._run)
+                note = None if settings.processes.note is None else Path(settings.processes.note)
+                self._keepers = StandingServers(self._post, self._controllers, self._run, note)
             else:
                 self._keepers = Keepers(settings.processes, self.staff, self._post, self._call_with, held)
 

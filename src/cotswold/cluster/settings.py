@@ -38,6 +38,9 @@ class ClusterSettings:
     standing: tuple[str, ...] = ()
     """Where controllers of a cluster of parameter servers are reached that outlives this one, HOST:PORT; then
     none of these settings about servers counts but `buckets`."""
+    note: str | None = None
+    """The file in which a run keeps what it is called on such a cluster: so that it has the cluster forget
+    what a process of it that was killed has left there."""
     buckets: int | None = None
     """Parts of the parameters that have copies, each by itself, at most; 8 a server where nothing is said."""
     travel: Travel = "sandblaster"

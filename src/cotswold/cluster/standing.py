@@ -6,15 +6,19 @@ such a cluster is started (`cluster.station`).
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from cotswold.cluster.messages import Count, Serving
 from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
+from cotswold.files import MalformedError, read_object, replace_file, take
 from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
 
 PORT = 7400
@@ -58,8 +62,16 @@ def controllers_at(places: Sequence[str]) -> dict[str, str]:
 class StandingServers:
     """Those of one run."""
 
-    def __init__(self, post: RoutedPost, controllers: Mapping[str, str], run: str) -> None:
+    def __init__(
+        self, post: RoutedPost, controllers: Mapping[str, str], run: str, note: Path | None = None
+    ) -> None:
+        """``note``: the file that says what the run was called before, and is called from now on."""
         self.post, self.controllers, self.run = post, dict(controllers), run
+        self._before = ""
+        if note is not None:
+            with suppress(FileNotFoundError, MalformedError):
+                self._before = str(take(read_object(note), "run", str))
+            replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
         self._looked = float("-inf")
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
@@ -106,6 +118,8 @@ class StandingServers:
 
     def create(self, wanted: Create) -> None:
         """Have a controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        if self._before:
+            self.post.send(CONTROLLERS, Remove(self._before))
         self.post.send(CONTROLLERS, wanted)
         self.post.seek()
 

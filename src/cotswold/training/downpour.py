@@ -41,6 +41,8 @@ from cotswold.training.ways import of_norm_1
 _WORK = "cotswold.training.learning_works"
 _JUDGING = "cotswold.training.judging"
 _MOMENTUM = 0.9
+NOTE = "parameter-servers.json"
+"""The file of a run that says what it is called on a cluster that outlives it."""
 
 
 def rule_of(training: DownpourTraining) -> Rule:
@@ -108,6 +110,7 @@ def settings_of(
             disks=str((run / DISKS).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
             standing=tuple((cluster.parameter_servers or "").split(",")) if cluster.parameter_servers else (),
+            note=str(run / NOTE) if run is not None and cluster.parameter_servers else None,
             buckets=cluster.buckets or (64 if cluster.parameter_servers else None),
             seed=training.seed,
             threads=training.threads or 1,

@@ -1,0 +1,170 @@
+"""A cluster looked at, drained, backed up and restored while a run learns on it: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from tests.cluster.opened_replicas import PATTERNS, Opener
+from tests.cluster.opened_replicas import opened as opened
+from tests.cluster.standing import Host, settings_of, standing, until
+from tests.cluster.test_kept_copies import check_tallies
+from tests.cluster.test_stations import at
+from tests.cluster.test_stations import token as token
+from tests.ports import free_ports
+
+from cotswold.api.backups import restore_backup, write_backup
+from cotswold.api.operating import explained, operator, overview, run_meant
+from cotswold.checkpoint import Checkpoints
+from cotswold.cluster.operating import Operator
+from cotswold.errors import MachineError, UserError
+from cotswold.host import ForkServer, Token
+
+pytestmark = pytest.mark.slow
+Cluster = tuple[Host, str, Operator]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, fork_server: ForkServer, token: Token) -> Iterator[Cluster]:
+    with standing(tmp_path / "hosts", fork_server, token) as ((host,), place), operator(place) as found:
+        yield host, place, found
+
+
+def disks(host: Host) -> Path:
+    return host.folder / "servers"
+
+
+def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_ended(
+    opened: Opener, cluster: Cluster
+) -> None:
+    _, place, operator = cluster
+    with opened(**at(place)) as replicas:
+        replicas.proceed(1.5)
+        found = overview(operator)
+        assert [each.state for each in found.looked.servers] == ["living"] * 3
+        (run,) = found.looked.runs
+        assert run.buckets == 4 and found.looked.copies == 2
+        assert sum(len(each.copies) for each in found.reports.values()) == 8
+        assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
+        bucket = explained(operator, "2")
+        assert bucket.bucket == f"{run.run}/0002" and len(bucket.secondaries) == 1
+        assert bucket.copies[bucket.primary].role == "primary" and bucket.copies[bucket.primary].index > 1
+        assert run_meant(operator, run.run[:6]) == run.run
+        check_tallies(replicas)
+    until(lambda: not overview(operator).looked.runs)
+    until(lambda: not any(each.copies for each in overview(operator).reports.values()))
+
+
+def test_a_run_that_goes_on_has_the_cluster_forget_what_a_killed_process_of_it_left(
+    opened: Opener, cluster: Cluster, tmp_path: Path
+) -> None:
+    _, place, operator = cluster
+    note = str(tmp_path / "parameter-servers.json")
+    with opened(**at(place), note=note) as replicas:
+        replicas.proceed(0.3)
+        (left,) = [each.run for each in overview(operator).looked.runs]
+        with opened(**at(place), note=note) as again:
+            again.proceed(0.3)
+            until(lambda: left not in [each.run for each in overview(operator).looked.runs])
+            assert len(overview(operator).looked.runs) == 1
+            check_tallies(again)
+
+
+def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, cluster: Cluster) -> None:
+    _, place, operator = cluster
+    with opened(**at(place)) as replicas:
+        replicas.proceed(0.5)
+        victim = overview(operator).looked.servers[0].name
+        *_, last = operator.drain(victim, 20.0)
+        assert last.left == 0
+        (seen,) = [each for each in overview(operator).looked.servers if each.name == victim]
+        assert (seen.state, seen.copies, seen.leads) == ("draining", 0, 0)
+        operator.undrain(victim)
+        check_tallies(replicas)
+    with pytest.raises(UserError, match="no server 'nobody'"):
+        next(operator.drain("nobody", 1.0))
+
+
+def test_a_backup_of_a_running_cluster_is_restored_into_another(
+    opened: Opener, cluster: Cluster, tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    _, place, operator_ = cluster
+    backup, folder = tmp_path / "backup", tmp_path / "restored"
+    with opened(**at(place)) as replicas:
+        replicas.proceed(1.0)
+        assert write_backup(operator_, backup, None, lambda doing, done: None) == "4 buckets of 1 run"
+        replicas.proceed(0.2)
+        check_tallies(replicas)
+    (run,) = [each.name for each in (backup / "checkpoints").iterdir()]
+    (checkpoint,) = [
+        Checkpoints(backup / "checkpoints" / run, identity=run).load(path)
+        for path in Checkpoints(backup / "checkpoints" / run, identity=run).paths()
+    ]
+    with pytest.raises(UserError, match="is there already"):
+        write_backup(operator_, backup, None, lambda doing, done: None)
+    with free_ports(1) as (port,):
+        settings = settings_of(folder, port, servers=2, name="r")
+        restore_backup(backup, folder, settings.at, settings.name, None)
+        with pytest.raises(UserError, match="has a cluster"):
+            restore_backup(backup, folder, settings.at, settings.name, None)
+        host = Host(settings, token, fork_server)
+        try:
+            until(lambda: len(host.told("revived")) == 4)
+            with operator(f"127.0.0.1:{port}") as found:
+                vectors = {}
+                until(lambda: not overview(found).looked.short)
+                for saved in found.saved(sorted(found.groups())):
+                    vectors[saved.bucket] = saved
+                found.remove(run)
+                assert not overview(found).looked.runs
+        finally:
+            host.close()
+    numbers = [
+        torch.frombuffer(bytearray(cast(bytes, buffer)), dtype=torch.float32)
+        for saved in vectors.values()
+        for (name, _), buffer in sorted(saved.numbers.items())
+        if name == "x"
+    ]
+    assert sum(each.numel() for each in numbers) == 4 * PATTERNS
+    assert checkpoint is not None
+
+
+def test_a_host_that_is_asked_to_end_has_others_take_over_first(
+    opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    with (
+        standing(tmp_path, fork_server, token, hosts=2, servers=2) as (hosts, place),
+        opened(**at(place)) as replicas,
+    ):
+        replicas.proceed(0.5)
+        hosts[1].drain()
+        until(lambda: hosts[1].drained is not None)
+        assert hosts[1].drained == 0
+        hosts[1].close()
+        check_tallies(replicas)
+    assert not any("revived" in kind for kind, _, _ in hosts[0].events)
+
+
+def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
+    with (
+        free_ports(1) as (port,),
+        Operator([f"127.0.0.1:{port}"], token, wait_seconds=1.0) as operator,
+        pytest.raises(MachineError, match="no controller at"),
+    ):
+        operator.look()
+
+
+def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:
+    host, _, operator = cluster
+    with pytest.raises(UserError, match="names no bucket"):
+        explained(operator, "17")
+    with pytest.raises(UserError, match="names no run"):
+        run_meant(operator, "c83a")
+    os.kill(host.processes[sorted(host.processes)[-1]], signal.SIGSTOP)
+    until(lambda: any(each.state == "gone" for each in overview(operator).looked.servers))
+    os.kill(host.processes[sorted(host.processes)[-1]], signal.SIGCONT)
