@@ -181,6 +181,7 @@ class KeeperRole:
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._runs[run] = Description.of(description)
+                    self._runs[run].rehearse()
             case Report(bucket):
                 self._post.send(sender, reported(self._machine, self._ways, self._disk, bucket))
             case Export(bucket):
