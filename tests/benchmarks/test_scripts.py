@@ -33,6 +33,7 @@ SCRIPTS = (
     "downpour",
     "downpour_vs_sandblaster",
     "evaluate",
+    "fire",
     "hogwild",
     "in_flight",
     "largest_async",

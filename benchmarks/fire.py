@@ -1,0 +1,163 @@
+"""Ten minutes of fire: a network is trained on several hosts while processes, links and disks of them fail.
+
+Knows: the words of the command, which training comes when, tables, where results go. Does not know: how a
+fault is made, what is audited.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cotswold.api.progress import say
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave, ready, table
+from cotswold.errors import MachineError, UserError
+from cotswold.files import replace_file
+from cotswold.testing import why_no_disks, why_not
+from measures.command import Flag, Json, Overrides, command, main, rows
+from measures.fire.picture import drawing
+from measures.fire.plan import Places
+from measures.fire.running import Training, trained
+from measures.fire.summary import failovers, verdicts
+from measures.mnist import source
+
+_OVERRIDES = (
+    "training.epochs=1000000",
+    "training.learning_rate=0.02",  # that of the recipe is for one replica, and late pushes undo it
+    "training.shard_kilobytes=16",
+    "cluster.buckets=64",
+)
+
+
+def fire(
+    *,
+    minutes: float = 10.0,
+    interval: float = 15.0,
+    hosts: int = 5,
+    seed: int = 0,
+    rounds: int = 1,
+    quiet_first: Flag = False,
+    only_fire: Flag = False,
+    keep: Path | None = None,
+    set: Overrides = None,
+    stores: Path = Path("stores"),
+    out: Path = Path("benchmarks/results"),
+    json_: Json = False,
+) -> None:
+    """Train adam-mnist on hosts in network namespaces, with faults and without, and audit what came of it.
+
+    Three hosts have a member of etcd and a controller each, all but the last a parameter
+    server, the last two replicas that Ray places. Every so many seconds one of these is
+    killed, stopped, cut off (also one way), its disk filled, or its link slowed, and
+    healed. Afterwards: samples a second beside the training without faults, accuracy on
+    test pictures, the accounts of all samples, who led which bucket in which term,
+    processes that are left. Needs root, Linux, iproute2, etcd and Ray.
+
+    Examples:
+
+      python benchmarks/fire.py
+      python benchmarks/fire.py --minutes 3 --hosts 6 --seed 7 --out /tmp/fire
+      python benchmarks/fire.py --minutes 1 --only-fire --keep /tmp/kept
+
+    Parameters
+    ----------
+    minutes
+        How long each training is.
+    interval
+        Seconds from one fault to the next.
+    hosts
+        4 to 6.
+    seed
+        Draws the faults; the same seed makes the same ones.
+    rounds
+        Pairs of trainings, with faults drawn anew each time.
+    quiet_first
+        Begin each round with the training without faults; by default they take turns.
+    only_fire
+        No training without faults, and no comparison with it.
+    keep
+        A folder for logs, runs and what was on disks; they are thrown away without.
+    set
+        Overrides a field of the recipe, such as training.push_every=4; may be given again.
+    stores
+        Where samples are prepared.
+    out
+        A directory for fire.json and fire.svg.
+    json_
+        Print JSON.
+    """
+    places, seconds = Places(hosts), 60 * minutes
+    if seconds < 2 * interval:
+        raise UserError(f"--minutes {minutes:g} has no time for a fault each {interval:g} s; give more")
+    for reason in filter(None, (why_not(), why_no_disks())):
+        raise MachineError(reason)
+    ready(out)
+    trainings: list[dict[str, Any]] = []
+    with _folder(keep) as folder:
+        stores.mkdir(parents=True, exist_ok=True)
+        given = [*_OVERRIDES, *(set or [])]
+        data = source(stores).absolute()
+        for number in range(at_least_one(rounds, "--rounds")):
+            kinds = [True]
+            if not only_fire:
+                kinds = [False, True] if quiet_first or number % 2 == 0 else [True, False]
+            for is_fire in kinds:
+                name = f"{'fire' if is_fire else 'quiet'}-{number}"
+                training = Training(
+                    *(places, folder / name, stores.absolute(), data, seconds, given),
+                    interval=interval if is_fire else None,
+                    seed=seed + number,
+                )
+                found = trained(training, _sayer(name))
+                trainings.append({"name": name, "is_fire": is_fire, "seed": seed + number, **found})
+    _leave(trainings, hosts, interval, given, out, json_)
+
+
+def _leave(
+    trainings: list[dict[str, Any]], hosts: int, interval: float, given: list[str], out: Path, json_: bool
+) -> None:
+    burnt = [each for each in trainings if each["is_fire"]]
+    quiet = [each for each in trainings if not each["is_fire"]]
+    told = verdicts(quiet, burnt)
+    found = document(
+        "fire",
+        command(),
+        hosts=hosts,
+        interval=interval,
+        set=given,
+        trainings=trainings,
+        verdicts=told,
+        failovers=failovers(burnt),
+    )
+    leave(found, "fire", out, json_)
+    replace_file(out / "fire.svg", drawing(found).encode())
+    if not json_:
+        table("faults, and what came of them", rows(found["failovers"]))
+        table("adam-mnist under fire", told)
+
+
+def _sayer(name: str) -> Callable[[str], None]:
+    return lambda words: say(f"{name}: {words}")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """Where trainings have their files; without spaces, and with a short name, for sockets."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.absolute()
+        return
+    found = Path(tempfile.mkdtemp(prefix="cotswold-fire-", dir="/tmp"))
+    try:
+        yield found
+    finally:
+        shutil.rmtree(found, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(fire)
