@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -14,11 +15,15 @@ from hypothesis import strategies as st
 from tests.cluster.codec_specification import read_class
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import Packing, decode, encode
+from cotswold.cluster.codec import Packing, UnknownError, decode, encode
+from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.reading import MalformedError
+from cotswold.cluster.transport import Endpoint
+from cotswold.host import Token
 from cotswold.optim import Combine, Dot, Drop, Multiply
 from cotswold.server import messages as m
 
+TOKEN = Token.new()
 _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
 _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
@@ -101,6 +106,54 @@ def test_a_message_with_many_portions_needs_no_long_header() -> None:
 def test_what_no_process_of_ours_writes_is_refused(header: dict[str, object]) -> None:
     with pytest.raises(MalformedError):
         decode(header, [b"x"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["Unheard", 1],
+        ["Leave"],
+        ["Leave", 1, "why", 2],
+        ["Count"],
+        [["Leave", 1, "why"], ["Unheard"]],
+    ],
+)
+def test_a_message_of_another_release_is_refused_by_its_name(said: list[Any]) -> None:
+    with pytest.raises(UnknownError, match="upgrade the older") as raised:
+        decode({"message": said}, [])
+    assert raised.value.name == (said[-1][0] if isinstance(said[0], list) else said[0])
+
+
+def test_a_list_that_would_fill_the_memory_is_refused() -> None:
+    empty_lists = b"\xdd" + (1 << 26).to_bytes(4, "big") + b"\x90" * (1 << 26)
+    with pytest.raises(MalformedError, match="too long"):
+        decode({"long": True}, [empty_lists])
+    with pytest.raises(ValueError, match="too long"):
+        encode(m.Leave(1, "x" * (1 << 26)))
+
+
+def test_messages_of_another_release_are_counted_by_their_names_of_which_there_are_some() -> None:
+    with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
+        post = Post(one)
+        other.connect("one", one.address)
+        names = [
+            "Unheard",
+            "Leave",
+            *(f"Of{chr(65 + number // 26)}{chr(65 + number % 26)}" for number in range(50)),
+        ]
+        for name in names:
+            other.send("one", {"message": [name]})
+            other.send("one", {"message": [name]})
+        other.send("one", {"message": [["not a name"], ["Leave", 1, "why"]]})
+        other.send("one", {"message": ["Leave", 1, "why"]})
+        deadline = time.monotonic() + 10
+        while (letter := post.receive(0.01)) is None:
+            assert time.monotonic() < deadline
+            other.flush(0.01)
+        assert letter == Letter("other", m.Leave(1, "why"))
+        refused = {name: count for name, count in one.refused.items() if count}
+        assert refused["unknown Unheard"] == refused["unknown Leave"] == 2 and refused["malformed"] == 1
+        assert len(refused) == 1 + 16 + 1 and refused["unknown"] == 2 * (len(names) - 16)
 
 
 _PLAIN = st.recursive(

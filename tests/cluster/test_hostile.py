@@ -31,11 +31,13 @@ from cotswold.api.serving import Served
 from cotswold.cluster.client import Client
 from cotswold.cluster.codec import encode
 from cotswold.cluster.transport import Endpoint, Message
-from cotswold.cluster.transport.frames import DATA, framed
+from cotswold.cluster.transport.frames import DATA, framed, head
+from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.host import Token
 from cotswold.server import messages as m
 
 SIZE = 8
+HEAD = head(DATA, PROTOCOL)
 SOURCES = Path(cotswold.__file__).parent
 ROAD = ("cluster", "server", "host", "optim")
 """Packages through which what arrives passes."""
@@ -72,7 +74,7 @@ class Mallory:
 
     def send_frames(self, frames: Sequence[bytes]) -> None:
         """On the connection that has proved itself, past all that writes frames well."""
-        peer = self.endpoint._peers[self.server]
+        peer = self.endpoint._peers.of[self.server].connection
         self.endpoint.flush(SECONDS)
         peer.socket.send_multipart(frames)
         self.endpoint._readiness.doubt(peer.descriptor)
@@ -326,7 +328,7 @@ def test_whatever_a_holder_of_the_token_sends_disturbs_nobody(mallory: Mallory, 
     else:
         kind = data.draw(st.sampled_from([DATA, b"H", b"W", b"G", b"M", b"?", b""]))
         packed = data.draw(st.binary(max_size=60) | plain.map(msgpack.packb))
-        mallory.send_frames([kind + packed, *buffers])
+        mallory.send_frames([kind + bytes((PROTOCOL,)) + packed, *buffers])
     mallory.settle()
 
 
@@ -338,7 +340,7 @@ def test_a_message_that_is_cut_short_is_counted_and_passed_over(
 ) -> None:
     header, buffers = encode(mallory.update)
     sizes = [memoryview(each).nbytes for each in buffers]
-    first = DATA + b"\x92" + header + msgpack.packb(sizes)
+    first = HEAD + b"\x92" + header + msgpack.packb(sizes)
     frames = [first, *map(bytes, framed([memoryview(each) for each in buffers], sizes))]
     cut = data.draw(st.integers(0, len(frames) - 1))
     rest = frames[cut][: data.draw(st.integers(0, len(frames[cut]) - 1))]
@@ -353,7 +355,7 @@ def test_a_message_that_is_cut_short_is_counted_and_passed_over(
 def test_a_gigantic_length_that_is_announced_is_refused(served: Served, mallory: Mallory) -> None:
     before = served.status.refused.get("oversized", 0)
     header, _ = encode(mallory.update)
-    mallory.send_frames([DATA + b"\x92" + header + msgpack.packb([1 << 62])])
+    mallory.send_frames([HEAD + b"\x92" + header + msgpack.packb([1 << 62])])
     mallory.settle()
     refused(served, "oversized", before)
 
@@ -376,7 +378,7 @@ def test_a_stranger_without_the_token_is_not_heard(served: Served) -> None:
     socket_ = context.socket(zmq.DEALER)
     try:
         socket_.connect(f"tcp://{served.address}")
-        socket_.send_multipart([DATA + msgpack.packb([{"message": ["Visit"]}, []])])
+        socket_.send_multipart([HEAD + msgpack.packb([{"message": ["Visit"]}, []])])
         refused(served, "strangers", before)
         assert not socket_.poll(200)
     finally:
@@ -397,10 +399,10 @@ class Bomb:
 @pytest.mark.usefixtures("unharmed")
 def test_a_pickle_does_nothing(mallory: Mallory, tmp_path: Path) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "bomb"))
-    mallory.send_frames([DATA + bomb])
+    mallory.send_frames([HEAD + bomb])
     mallory.send_frames([bomb, bomb])
     mallory.send_frames(
-        [DATA + b"\x92" + msgpack.packb({"message": bomb}) + msgpack.packb([len(bomb)]), bomb]
+        [HEAD + b"\x92" + msgpack.packb({"message": bomb}) + msgpack.packb([len(bomb)]), bomb]
     )
     mallory.endpoint.send(mallory.server, msgpack.packb({"long": True}), [bomb])
     mallory.send(replace(mallory.update, buffers=(bomb,) * len(mallory.shards)))

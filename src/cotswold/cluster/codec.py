@@ -5,11 +5,15 @@ Knows: the classes of messages, how they are written. Does not know: what a mess
 A message is a list: the name of its class, then its fields in order. Several that go together are a list of
 such. A buffer is a number, its place among the buffers. Whatever arrives is checked against the types of the
 fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
+
+Of another release a message may have another name or number of fields; then it is refused by its name, with
+all that came together with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType
@@ -25,12 +29,24 @@ Header = Mapping[str, object]
 AnyMessage = Message | beginning.Message
 
 _HEADER_BYTES = 1 << 17
+_LONG_BYTES = 1 << 25
+"""Of a list that travels as a buffer, at most: in memory it may be many times as long."""
 _LONG: bytes = msgpack.packb({"long": True})
 _SHORT: bytes = msgpack.packb({"message": None})[:-1]
 _CLASSES: tuple[type, ...] = (*MESSAGES, *beginning.MESSAGES)
 _READERS = {each.__name__: class_reader(each) for each in _CLASSES}
+_LENGTHS = {each.__name__: 1 + len(dataclasses.fields(each)) for each in _CLASSES}
+_NAME = re.compile(r"[A-Z][A-Za-z]{0,39}")
 _PLAIN = {int, float, str, bool, NoneType}
 """Types of values that are written as they are, which is most: no function is called for them."""
+
+
+class UnknownError(MalformedError):
+    """A message of another release, whose name or number of fields is not known here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no message {name} that is known; upgrade the older of the two processes")
+        self.name = name
 
 
 class Packing:
@@ -51,8 +67,11 @@ class Packing:
         self.buffer_bytes += sum(memoryview(each).nbytes for each in self._buffers[known:])
 
     def packed(self) -> tuple[bytes, list[Buffer]]:
-        """The header in msgpack, and the buffers beside it, which are not copied."""
+        """The header in msgpack, and the buffers beside it, which are not copied; raises ValueError where the
+        list of what is said is too long."""
         packed: bytes = msgpack.packb(self._written if len(self._written) > 1 else self._written[0])
+        if len(packed) > _LONG_BYTES:
+            raise ValueError(f"a list of {len(packed)} bytes is too long; put what is long into buffers")
         if len(packed) > _HEADER_BYTES:
             return _LONG, [packed, *self._buffers]
         return _SHORT + packed, self._buffers
@@ -64,10 +83,13 @@ def encode(message: AnyMessage) -> tuple[bytes, list[Buffer]]:
 
 
 def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
-    """The messages, one at least; raises MalformedError for anything that is not packed so."""
+    """The messages, one at least; raises MalformedError for anything that is not packed so, UnknownError for
+    a message of another release."""
     try:
         found = header.get("message")
         if header.get("long") is True and buffers:
+            if memoryview(buffers[0]).nbytes > _LONG_BYTES:
+                raise MalformedError("a list is too long")
             found, buffers = msgpack.unpackb(buffers[0], strict_map_key=False), buffers[1:]
         if not isinstance(found, list) or not found:
             raise MalformedError("no message")
@@ -80,9 +102,12 @@ def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
 
 
 def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
-    if not isinstance(fields, list) or not fields or fields[0] not in _READERS:
-        raise MalformedError("no message that is known")
-    message: AnyMessage = _READERS[fields[0]](fields, buffers)
+    if not isinstance(fields, list) or not fields or not isinstance(fields[0], str):
+        raise MalformedError("no message")
+    name = fields[0]
+    if len(fields) != _LENGTHS.get(name):
+        raise UnknownError(name) if _NAME.fullmatch(name) else MalformedError("no message")
+    message: AnyMessage = _READERS[name](fields, buffers)
     return message
 
 

@@ -22,7 +22,7 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.endpoint import PortsTakenError
+from cotswold.cluster.transport.doors import PortsTakenError
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token

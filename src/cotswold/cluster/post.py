@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import Packing, decode, encode
+from cotswold.cluster.codec import Packing, UnknownError, decode, encode
 from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
@@ -24,6 +24,8 @@ _TOGETHER_BYTES = 16 << 20
 """Of messages that go together, but for the last of them."""
 
 
+_UNKNOWN = "unknown"
+_UNKNOWN_NAMES = 16
 _CALL_SECONDS = 0.2
 """How often somebody is called who is not there."""
 
@@ -107,8 +109,16 @@ class Post:
             return event
         try:
             first, *others = decode(event.header, event.buffers)
-        except MalformedError:
-            self.endpoint.refused["malformed"] += 1
+        except MalformedError as error:
+            self.endpoint.refused[self._reason(error)] += 1
             return None
         self._letters.extend(Letter(event.sender, each) for each in others)
         return Letter(event.sender, first)
+
+    def _reason(self, error: MalformedError) -> str:
+        """What is counted: of messages of another release the name, of some such names."""
+        if not isinstance(error, UnknownError):
+            return "malformed"
+        reason = f"{_UNKNOWN} {error.name}"
+        known = [each for each in self.endpoint.refused if each.startswith(_UNKNOWN)]
+        return reason if reason in known or len(known) < _UNKNOWN_NAMES else _UNKNOWN

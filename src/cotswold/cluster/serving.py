@@ -31,7 +31,7 @@ from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.endpoint import PortsTakenError
+from cotswold.cluster.transport.doors import PortsTakenError
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
 from cotswold.errors import CotswoldError, MachineError, UserError

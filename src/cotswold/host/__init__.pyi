@@ -8,6 +8,8 @@ from .interface import address_of_keeper as address_of_keeper
 from .interface import address_towards as address_towards
 from .interface import interface_to as interface_to
 from .interface import listener_at as listener_at
+from .keyring import Keyring as Keyring
+from .keyring import KeyringFile as KeyringFile
 from .listener import Listener as Listener
 from .listener import TcpListener as TcpListener
 from .memory import available_bytes as available_bytes
@@ -39,6 +41,8 @@ __all__ = [
     "Call",
     "Channel",
     "ForkServer",
+    "Keyring",
+    "KeyringFile",
     "Listener",
     "MessageStream",
     "Process",

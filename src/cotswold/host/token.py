@@ -33,6 +33,7 @@ CLUSTER_VARIABLE = "COTSWOLD_CLUSTER_TOKEN"
 """That in which processes of a run are handed the token of a cluster that outlives it."""
 _BYTES = 32
 _FORM = re.compile(r"[!-~]{32,1024}")
+_FILE_BYTES = 1 << 14
 _OTHERS = 0o077
 
 
@@ -57,6 +58,11 @@ class Token:
     def derive(self, purpose: str) -> bytes:
         """The key, 32 bytes, for one purpose; nothing about the token or other keys can be learnt from it."""
         return hmac.digest(self.text.encode(), b"cotswold key: " + purpose.encode(), hashlib.sha256)
+
+    @property
+    def fingerprint(self) -> str:
+        """Eight characters by which a token is told from others, and which are no secret."""
+        return self.derive("fingerprint").hex()[:8]
 
 
 def token_of(environ: Mapping[str, str]) -> Token | None:
@@ -86,18 +92,24 @@ def handed_to_ranks(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def token_in(path: Path) -> Token:
-    """The token in the file at ``path``, which whoever asks first makes, for its user's eyes alone.
+    """The first of `tokens_in`."""
+    return tokens_in(path)[0]
+
+
+def tokens_in(path: Path) -> tuple[Token, ...]:
+    """The tokens in the file at ``path``, one a line; whoever asks first makes it, with one, for its user's
+    eyes alone.
 
     Raises UserError where the file is a symbolic link, belongs to another user, can be read or written by
-    others, or holds no token, and where it can be neither read nor made.
+    others, or holds anything but tokens, and where it can be neither read nor made.
     """
     with suppress(FileNotFoundError):
-        return _read(path)
+        return read_tokens(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):  # another process was first; all use that one's
             create_file(path, Token.new().text.encode() + b"\n", mode=0o600)
-        return _read(path)
+        return read_tokens(path)
     except OSError as error:
         raise UserError(
             f"the file with the token, {path}, cannot be made ({error.strerror}); "
@@ -105,18 +117,8 @@ def token_in(path: Path) -> Token:
         ) from error
 
 
-def sign(key: bytes, *parts: bytes) -> bytes:
-    """The signature (64 hexadecimal digits) of these parts in this order."""
-    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hmac.new(key, framed, hashlib.sha256).hexdigest().encode()
-
-
-def is_signed(key: bytes, signature: bytes, *parts: bytes) -> bool:
-    """Whether somebody with ``key`` made this signature of these parts; takes as long whatever is wrong."""
-    return hmac.compare_digest(sign(key, *parts), signature)
-
-
-def _read(path: Path) -> Token:
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """As `tokens_in`, but raises FileNotFoundError where there is no file."""
     try:
         file = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -132,13 +134,25 @@ def _read(path: Path) -> Token:
                 f"the file with the token, {path}, can be read or written by other users; "
                 f"if the secret in it is yours alone: chmod 600 {shlex.quote(str(path))}"
             )
-        text = stream.read(2048).decode(errors="replace").strip()
-    if _FORM.fullmatch(text) is None:
+        said = stream.read(_FILE_BYTES).decode(errors="replace").split("\n")
+    lines = [each.strip() for each in said if each.strip()]
+    if not lines or not all(_FORM.fullmatch(each) for each in lines):
         raise UserError(
             f"the file with the token, {path}, holds no token, which is one line of 32 or more letters and "
             f"digits by chance; write one: openssl rand -hex 32 > {shlex.quote(str(path))}"
         )
-    return Token(text)
+    return tuple(map(Token, lines))
+
+
+def sign(key: bytes, *parts: bytes) -> bytes:
+    """The signature (64 hexadecimal digits) of these parts in this order."""
+    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.new(key, framed, hashlib.sha256).hexdigest().encode()
+
+
+def is_signed(key: bytes, signature: bytes, *parts: bytes) -> bool:
+    """Whether somebody with ``key`` made this signature of these parts; takes as long whatever is wrong."""
+    return hmac.compare_digest(sign(key, *parts), signature)
 
 
 def _refused(path: Path, why: str) -> UserError:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,17 +17,19 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
+from tests.cluster.transport.serving import SECONDS, connected, heard, message, until
 from tests.ports import free_ports
 
-from cotswold.cluster.transport import Endpoint, Event, Lost, Message, Ready
+from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport.address import Address, this_host
 from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
 from cotswold.cluster.transport.frames import framed
+from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
 TOKEN = Token.new()
-SECONDS = 10.0
+VERSION = bytes((PROTOCOL,))
 
 
 class Make(Protocol):
@@ -53,41 +55,6 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "curve":  # never on the loopback
         monkeypatch.setattr("cotswold.cluster.transport.endpoint._loops", lambda _: False)
     return {"host": "127.0.0.1"}
-
-
-def heard(by: Endpoint, *others: Endpoint, seconds: float = SECONDS) -> Event:
-    """The next event of an endpoint, while others are served as well."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        event = by.receive(0.01)
-        if event is not None:
-            return event
-        for other in others:
-            other.flush(0.01)
-    raise AssertionError(f"{by.name} heard nothing")
-
-
-def message(by: Endpoint, *others: Endpoint) -> Message:
-    event = heard(by, *others)
-    assert isinstance(event, Message), event
-    return event
-
-
-def connected(one: Endpoint, other: Endpoint) -> None:
-    """Both have heard each other."""
-    one.connect(other.name, other.address)
-    one.send(other.name, {"hello": 1})
-    assert message(other, one).sender == one.name
-    other.send(one.name, {"hello": 2})
-    assert message(one, other).sender == other.name
-
-
-def until(condition: Callable[[], bool], *served: Endpoint) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        for one in served:
-            assert one.receive(0.01) is None
 
 
 def test_what_is_sent_arrives_in_order_and_may_change_at_once(make: Make, settings: dict[str, Any]) -> None:
@@ -205,7 +172,8 @@ def test_flushing_ends_once_all_is_handed_on_though_nothing_more_comes(make: Mak
     until(lambda: "other" in one.peers, one)  # which has called back
     assert one.send("other", {"waits": "for the answer"})
     deadline = time.monotonic() + SECONDS
-    while (came := one._peers["other"].socket.poll(10)) != zmq.POLLIN and time.monotonic() < deadline:
+    socket_ = one._peers.of["other"].connection.socket
+    while (came := socket_.poll(10)) != zmq.POLLIN and time.monotonic() < deadline:
         other.receive(0.01)  # greets, and answers
     assert came == zmq.POLLIN
     started = time.monotonic()
@@ -328,7 +296,7 @@ def test_a_caller_who_proves_nothing_or_says_again_what_another_said_is_refused(
                 call_as(caller, Keys.of(TOKEN), "hmac", address.challenge, "caller", nonce)
             caller.connect(endpoint)
             with suppress(zmq.Again):  # refused already
-                caller.send(b"H?", zmq.NOBLOCK)
+                caller.send(b"H" + VERSION + b"?", zmq.NOBLOCK)
             expected = "malformed" if attempt == 1 else "strangers"
             before = one.refused[expected]
             until(lambda: one.refused[expected] > before, one)  # noqa: B023  # called here
@@ -351,7 +319,7 @@ def test_short_buffers_share_a_frame_and_come_apart_as_they_were(
 def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> None:
     one, other = make("one", message_bytes=1 << 20), make("other")
     connected(other, one)
-    raw = other._peers["one"].socket
+    raw = other._peers.of["one"].connection.socket
     good = msgpack.packb([{}, []])
     bad = [
         *([b"D"], [b"?", good], [b"D", b"\xc1"], [b"D", msgpack.packb(7)], [b"D", msgpack.packb([{}, [5]])]),
@@ -368,8 +336,10 @@ def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> No
         [b"D", b"[" * 100_000],
     ]
     for kind, *rest in bad:
-        raw.send_multipart([kind + b"".join(rest[:1]), *rest[1:]])
-    until(lambda: one.refused["malformed"] == len(bad), one)
+        raw.send_multipart([kind + VERSION + b"".join(rest[:1]), *rest[1:]])
+    for short in (b"", b"D", b"H"):
+        raw.send(short)
+    until(lambda: one.refused["malformed"] == len(bad) + 3, one)
     other.send("one", {}, [bytes(1 << 20)])
     assert message(one, other).buffers[0].nbytes == 1 << 20
     other.send("one", {}, [bytes((1 << 20) + 1)])
@@ -381,7 +351,7 @@ def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> No
 def test_a_frame_that_is_announced_too_long_ends_the_connection(make: Make) -> None:
     one, other = make("one"), make("other")
     connected(other, one)
-    other._peers["one"].socket.send_multipart([b"D", bytes(17 << 20)])
+    other._peers.of["one"].connection.socket.send_multipart([b"D" + VERSION, bytes(17 << 20)])
     lost = heard(other, one)
     assert isinstance(lost, Lost) and lost.peer == "one"
 
@@ -419,7 +389,7 @@ def test_an_impostor_at_a_peers_address_is_sent_nothing(make: Make, tmp_path: Pa
         assert impostor.poll(10_000)
         number, kind, *_ = impostor.recv_multipart()
         assert kind[:1] == b"H"
-        impostor.send_multipart([number, b"W", b"0" * 64, b"1"])
+        impostor.send_multipart([number, b"W" + VERSION, b"0" * 64, b"1"])
         lost = heard(one)
         assert isinstance(lost, Lost) and "another process" in lost.why
         assert not impostor.poll(100)

@@ -107,7 +107,7 @@ def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: t
         assert isinstance(both.receive(SECONDS), Message)
         for _ in range(20):
             for _ in range(200):
-                other._peers["one"].socket.send(b"D?")
+                other._peers.of["one"].connection.socket.send(b"D\x01?")
             other.send("one", {})
             assert isinstance(both.receive(SECONDS), Message)
 

@@ -1,11 +1,11 @@
 from .endpoint import Endpoint as Endpoint
-from .endpoint import Event as Event
 from .frames import Buffer as Buffer
 from .frames import Header as Header
 from .frames import Lost as Lost
 from .frames import Message as Message
 from .frames import Ready as Ready
 from .peer import Traffic as Traffic
+from .peers import Event as Event
 from .roads import Roads as Roads
 
 __all__ = ["Buffer", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Roads", "Traffic"]

@@ -10,6 +10,7 @@ do not are hosts of their own.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ _MODES: tuple[Mode, ...] = ("hmac", "curve")
 _NONE = "-"
 _UNKNOWN = "?"
 _LONGEST = 1024
+_FINGERPRINT = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Address:
     tcp: str | None
     """``tcp://host:port``."""
     mode: Mode
+    fingerprint: str = ""
+    """Of the token by which it is reached (`Token.fingerprint`); empty where that is not known."""
 
     def __str__(self) -> str:
         return " ".join(
@@ -49,18 +53,21 @@ class Address:
                 self.unix or _NONE,
                 self.tcp or _NONE,
                 self.mode,
+                self.fingerprint,
             )
-        )
+        ).rstrip()
 
     @classmethod
     def parsed(cls, text: str) -> Address:
         """The address that a text is; raises ClusterError for any other text."""
         words = text.split(" ")
-        if len(text) > _LONGEST or len(words) != 6:
+        if len(text) > _LONGEST or len(words) not in (6, 7):
             raise _no_address(text)
-        host, process, challenge, unix, tcp, mode = words
+        host, process, challenge, unix, tcp, mode, *more = words
         known = [one for one in _MODES if one == mode]
         if not (known and process.isdecimal() and host and challenge):
+            raise _no_address(text)
+        if not all(map(_FINGERPRINT.fullmatch, more)):
             raise _no_address(text)
         if not (unix == _NONE or unix.startswith("ipc://")) or not (tcp == _NONE or tcp.startswith("tcp://")):
             raise _no_address(text)
@@ -71,6 +78,7 @@ class Address:
             None if unix == _NONE else unix,
             None if tcp == _NONE else tcp,
             known[0],
+            *more,
         )
 
     @classmethod
@@ -90,6 +98,10 @@ class Address:
     def is_port_alone(self) -> bool:
         """Whether `at_port` made it."""
         return self.host == _UNKNOWN
+
+    def is_same(self, other: Address) -> bool:
+        """Whether it is the same endpoint, reached otherwise meanwhile or not."""
+        return (self.host, self.process, self.challenge) == (other.host, other.process, other.challenge)
 
     @property
     def is_here(self) -> bool:

@@ -1,35 +1,42 @@
-"""Who may connect: those who know the run's token.
+"""Who may connect: those who know a token of the ring.
 
 Knows: ZeroMQ's mechanisms PLAIN and CURVE, its authentication protocol (ZAP, RFC 27), HMAC. Does not know:
 messages, peers.
 
 *hmac*: the caller signs the challenge of the endpoint that it calls, a text of its own by chance, and its
 name; the token never travels, and a signature is taken once. The endpoint answers by signing the caller's
-text (`welcome`), before the caller sends anything else. *curve*: both have keys that are derived from the
-token, so that each proves itself to the other, and all is encrypted. A stranger gets no further than
-ZeroMQ's handshake: none of its messages is ever read.
+text (`welcome`) with the same token, before the caller sends anything else. *curve*: both have keys that are
+derived from the token, so that each proves itself to the other, and all is encrypted. A stranger gets no
+further than ZeroMQ's handshake: none of its messages is ever read.
+
+By *hmac* a caller may use any token of the ring. By *curve* a socket has the keys of one token; which one, a
+`Token.fingerprint` says.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 import zmq
 import zmq.utils.z85
 
 from cotswold.cluster.transport.address import Mode
-from cotswold.host import Token, is_signed, sign
+from cotswold.host import Keyring, Token, is_signed, sign
 
 _ZAP = "inproc://zeromq.zap.01"
 _NONCE_BYTES = 16
+_SEEN = 1 << 16
+"""Signatures that are remembered, the newest, so that none is taken twice."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What is derived from the token."""
+    """What is derived from a token."""
 
+    fingerprint: str
     signing: bytes
     server_secret: bytes
     server_public: bytes
@@ -43,7 +50,33 @@ class Keys:
         for side in ("server", "client"):
             secret = zmq.utils.z85.encode(token.derive(f"transport {side}"))
             pairs += [secret, zmq.curve_public(secret)]
-        return cls(token.derive("transport"), *pairs)
+        return cls(token.fingerprint, token.derive("transport"), *pairs)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The keys of all tokens in use; with the first an endpoint listens."""
+
+    keys: tuple[Keys, ...]
+
+    @classmethod
+    def of(cls, given: Token | Keyring) -> Ring:
+        """Those of a ring, or of a token alone."""
+        return cls(tuple(map(Keys.of, Keyring.of(given).tokens)))
+
+    @property
+    def first(self) -> Keys:
+        """With which others call."""
+        return self.keys[0]
+
+    def named(self, fingerprint: str) -> Keys | None:
+        """Those of the token with a fingerprint; None where it is not in use."""
+        return next((each for each in self.keys if each.fingerprint == fingerprint), None)
+
+    def towards(self, fingerprint: str) -> list[Keys]:
+        """With which an endpoint is called: those of the token by which it says that it is reached, then the
+        others, for it may be reached otherwise by now."""
+        return sorted(self.keys, key=lambda each: each.fingerprint != fingerprint)
 
 
 def new_nonce() -> str:
@@ -53,11 +86,12 @@ def new_nonce() -> str:
 
 def serve_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode) -> None:
     """Before it is bound: whoever connects is asked."""
-    socket.zap_domain = mode.encode()
     if mode == "curve":
+        socket.zap_domain = f"{mode} {keys.fingerprint}".encode()
         socket.curve_server = 1
         socket.curve_secretkey = keys.server_secret
     else:
+        socket.zap_domain = mode.encode()
         socket.plain_server = 1
 
 
@@ -84,11 +118,17 @@ def is_welcome(keys: Keys, signature: bytes, nonce: str, name: str) -> bool:
 
 
 class Doorkeeper:
-    """Answers ZeroMQ's questions about callers, in a thread: also while the process computes."""
+    """Answers ZeroMQ's questions about callers, in a thread: also while the process computes.
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys, challenge: str) -> None:
-        self._keys, self._challenge = keys, challenge.encode()
+    It says by the fingerprint with which token a caller has come (ZeroMQ's *user id*).
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], ring: Ring, challenge: str) -> None:
+        self.ring = ring
+        """With whose keys callers come in; it may be another one at any time."""
+        self._challenge = challenge.encode()
         self._seen: set[bytes] = set()
+        self._newest: deque[bytes] = deque()
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
         self._socket.bind(_ZAP)
@@ -103,21 +143,33 @@ class Doorkeeper:
         try:
             while True:
                 asked = self._socket.recv_multipart()
-                version, request = asked[0], asked[1]
-                known = self._knows(asked[5], asked[6:])
-                status = (b"200", b"OK") if known else (b"400", b"no token of this run")
-                self._socket.send_multipart([version, request, *status, b"", b""])
+                version, request, domain = asked[:3]
+                keys = self._known(domain, asked[5], asked[6:])
+                status = (b"400", b"no token of this run") if keys is None else (b"200", b"OK")
+                user = b"" if keys is None else keys.fingerprint.encode()
+                self._socket.send_multipart([version, request, *status, user, b""])
         except zmq.ContextTerminated:
             self._socket.close()
 
-    def _knows(self, mechanism: bytes, said: list[bytes]) -> bool:
-        """Whether the caller knows the token."""
+    def _known(self, domain: bytes, mechanism: bytes, said: list[bytes]) -> Keys | None:
+        """The keys of the token that the caller knows."""
         if mechanism == b"CURVE":
-            return said == [zmq.utils.z85.decode(self._keys.client_public)]
+            keys = self.ring.named(domain.decode().rpartition(" ")[2])
+            is_theirs = keys is not None and said == [zmq.utils.z85.decode(keys.client_public)]
+            return keys if is_theirs else None
         if mechanism != b"PLAIN" or len(said) != 2:
-            return False
+            return None
         who, signature = said
-        if who in self._seen or not is_signed(self._keys.signing, signature, b"caller", self._challenge, who):
-            return False
+        if who in self._seen:
+            return None
+        for keys in self.ring.keys:
+            if is_signed(keys.signing, signature, b"caller", self._challenge, who):
+                self._remember(who)
+                return keys
+        return None
+
+    def _remember(self, who: bytes) -> None:
         self._seen.add(who)
-        return True
+        self._newest.append(who)
+        if len(self._newest) > _SEEN:
+            self._seen.remove(self._newest.popleft())

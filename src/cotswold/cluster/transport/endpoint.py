@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,14 +23,13 @@ import zmq
 
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address, Mode, this_host
-from cotswold.cluster.transport.authentication import Doorkeeper, Keys
+from cotswold.cluster.transport.authentication import Doorkeeper, Ring
+from cotswold.cluster.transport.doors import Doors
 from cotswold.cluster.transport.folder import SocketFolder
 from cotswold.cluster.transport.frames import (
     DATA,
-    GONE,
     HELLO,
     MEMORY,
-    WELCOME,
     Buffer,
     Header,
     Lost,
@@ -41,25 +40,22 @@ from cotswold.cluster.transport.frames import (
     flat,
     joined,
     opened,
+    parted,
     unpack,
 )
-from cotswold.cluster.transport.hello import Hello, is_name
-from cotswold.cluster.transport.listener import Listener, TakenError
+from cotswold.cluster.transport.hello import is_name
+from cotswold.cluster.transport.listener import Came, Listener
 from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import LOST_SECONDS, Peer, Traffic
-from cotswold.cluster.transport.readiness import Readiness
-from cotswold.errors import ClusterError, MachineError, UserError
-from cotswold.host import Token
+from cotswold.cluster.transport.peer import LOST_SECONDS, Own, Traffic
+from cotswold.cluster.transport.peers import OLD_TOKEN, Common, Event, Peers
+from cotswold.cluster.transport.versions import Versions
+from cotswold.errors import UserError
+from cotswold.host import Keyring, Token
 
-Event = Message | Lost | Ready
 _BUSY = 16
 """Among so many events at most it is looked whether a peer is lost."""
 _BATCH = 64
 """Messages taken in at a time, at most."""
-
-
-class PortsTakenError(MachineError):
-    """Others listen at all the ports that were given."""
 
 
 class Endpoint:
@@ -72,11 +68,14 @@ class Endpoint:
     refused; a peer for which more than ``waiting_bytes`` wait is dropped; so is one whose host acknowledges
     nothing for ``lost_seconds``. An endpoint that is ``apart`` behaves as if it had a host of its own, to
     measure and to test: TCP alone, encrypted if so said.
+
+    Several tokens may be in use at once, a ring, which `rotate` changes while messages travel. The endpoint
+    is reached by the first, and calls others by whichever they know.
     """
 
     def __init__(
         self,
-        token: Token,
+        token: Token | Keyring,
         name: str,
         *,
         host: str | None = None,
@@ -94,41 +93,35 @@ class Endpoint:
             )
         self.name = name
         self.traffic = Traffic()
-        self.refused: Counter[str] = Counter()
-        """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
+        self._common = common = Common(zmq.Context())
+        self.refused = common.refused
+        """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`,
+        and what was of a `version` of the protocol that is not spoken here."""
         self.message_bytes, self.most_waiting_bytes = message_bytes, waiting_bytes
         self._lost_seconds = lost_seconds
-        self._keys = Keys.of(token)
-        self._peers: dict[str, Peer] = {}
-        self._names: dict[bytes, str] = {}
-        """Who is at the other end of a connection to here, by ZeroMQ's number of it."""
-        self._events: deque[Event] = deque()
-        self._read: deque[tuple[str, int]] = deque()
-        """Blocks of peers' shared memory that nothing here refers to any more."""
+        self._events, self._readiness, self._read = common.events, common.readiness, common.read
         self._busy = 0
         """Events since all sockets, and not those of messages alone, were looked at."""
-        self._readiness = Readiness()
         self._watched: set[int] = set()
-        self._context = zmq.Context()
-        self._context.max_sockets = 8192
+        common.context.max_sockets = 8192
         self._folder = SocketFolder()
         self._probe = Probe()
-        self._listeners: list[Listener] = []
-        challenge = authentication.new_nonce()
-        self._doorkeeper = Doorkeeper(self._context, self._keys, challenge)
+        self._keyring = Keyring.of(token)
+        ring, challenge = Ring.of(self._keyring), authentication.new_nonce()
+        self._doorkeeper = Doorkeeper(common.context, ring, challenge)
+        unix = f"ipc://{self._folder.path}/socket"
+        secret = encrypt and host is not None and (apart or not _loops(host))
+        mode = mode or ("curve" if secret else "hmac")
+        self._doors = Doors(common.context, name, unix, host, ports, mode, self._listen_to, self._leave)
+        self._peers = Peers(common, self._doors, ring, self._own, self._take_in)
         try:
-            unix = f"ipc://{self._folder.path}/socket"
-            self._listen(unix, "hmac")
-            secret = encrypt and host is not None and (apart or not _loops(host))
-            mode = mode or ("curve" if secret else "hmac")
-            tcp = None
-            if host is not None:
-                tcp = self._listen_at(host, ports, mode)
-            where = f"{this_host()}/{challenge}" if apart else this_host()
-            self._address = Address(where, os.getpid(), challenge, unix, tcp, mode)
+            self._doors.open(ring)
         except BaseException:
             self.close()
             raise
+        where = f"{this_host()}/{challenge}" if apart else this_host()
+        place = where, os.getpid(), challenge, unix, self._doors.tcp, mode
+        self._address = Address(*place, ring.first.fingerprint)
 
     @property
     def address(self) -> str:
@@ -144,11 +137,11 @@ class Endpoint:
     @property
     def peers(self) -> Sequence[str]:
         """The names of peers that are connected, or being connected."""
-        return tuple(self._peers)
+        return tuple(self._peers.of)
 
     def has(self, peer: str) -> bool:
         """Whether a peer is connected, or being connected."""
-        return peer in self._peers
+        return peer in self._peers.of
 
     def fileno(self) -> int:
         """A descriptor that can be read when `receive` may have something, for a selector of one's own;
@@ -165,24 +158,29 @@ class Endpoint:
             self._readiness.attend()
         return bool(self._events) or self._readiness.is_doubtful
 
+    def version_of(self, peer: str) -> int | None:
+        """Of the protocol, on which both have settled; None where the peer has not answered yet. Raises
+        KeyError for one that is not connected."""
+        return self._peers.of[peer].version
+
     def is_here(self, peer: str) -> bool:
         """Whether a peer is on this host; raises KeyError for one that is not connected."""
-        return self._peers[peer].address.is_here
+        return self._peers.of[peer].address.is_here
 
     def connect(self, peer: str, address: str) -> None:
         """Connect to the endpoint called ``peer``; it connects back. That it fails is heard as `Lost`.
 
-        Nothing happens where it is connected already. Raises ClusterError for a text that is no address, and
-        for an endpoint of another host that has no port.
+        Nothing happens where it is connected already, also if it is reached otherwise now. Raises
+        ClusterError for a text that is no address, and for an endpoint of another host that has no port.
         """
         parsed = Address.parsed(address)
-        known = self._peers.get(peer)
+        known = self._peers.of.get(peer)
         if known is not None:
             is_its_port = parsed.is_port_alone and known.address.tcp == parsed.tcp
-            if known.address == parsed or is_its_port:
+            if known.address.is_same(parsed) or is_its_port:
                 return
-            self._lose(peer, "another process has its name now")
-        self._call(peer, parsed)
+            self._peers.lose(peer, "another process has its name now")
+        self._peers.call(peer, parsed)
 
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
         """Send plain values and contiguous buffers; returns at once, and the buffers may change afterwards.
@@ -190,7 +188,7 @@ class Endpoint:
         False where the peer is not connected (any more). Raises TypeError or ValueError for a header that
         msgpack does not take, UserError for a message that is too long.
         """
-        found = self._peers.get(peer)
+        found = self._peers.of.get(peer)
         if found is None:
             return False
         views = [flat(one) for one in buffers]
@@ -205,10 +203,10 @@ class Endpoint:
         if found.waiting_bytes > self.most_waiting_bytes:
             # what it has given back may not have been read yet
             self._take_in()
-            if peer in self._peers and found.waiting_bytes > self.most_waiting_bytes:
-                self._lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
+            if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
+                self._peers.lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
                 return False
-        self._readiness.doubt(found.descriptor)
+        self._readiness.doubt(found.connection.descriptor)
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
@@ -225,9 +223,26 @@ class Endpoint:
                 return None
         return self._events.popleft()
 
+    def rotate(self, ring: Keyring) -> None:
+        """From now on these tokens are in use; costs nothing where they are already.
+
+        Where the first is another one, `address` is another text: to be told to whoever may connect. At a
+        port by *curve* a listener has the keys of one token; which listeners open and close the head of
+        `transport.doors` says. Connections made with a token that is not in the ring any more end: both ends
+        hear `Lost`, and may connect again. Raises MachineError where no port is free for a new listener;
+        the one before then stays, and it may be tried again.
+        """
+        if ring != self._keyring:
+            self._keyring, keys = ring, Ring.of(ring)
+            self._doorkeeper.ring = keys
+            self._peers.rotate(keys)
+        self._doors.rotate(self._peers.ring)
+        first = self._peers.ring.first
+        self._address = replace(self._address, tcp=self._doors.tcp, fingerprint=first.fingerprint)
+
     def waiting_bytes(self, peer: str) -> int:
         """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
-        found = self._peers.get(peer)
+        found = self._peers.of.get(peer)
         return 0 if found is None else found.waiting_bytes
 
     def _give_back(self) -> None:
@@ -238,10 +253,10 @@ class Endpoint:
             blocks.setdefault(name, []).append(number)
         for name, numbers in blocks.items():
             # a process that took the name meanwhile has lent other blocks
-            peer = self._peers.get(name.partition("@")[0])
+            peer = self._peers.of.get(name.partition("@")[0])
             if peer is not None and peer.label == name:
                 peer.give_back(numbers, self.traffic)
-                self._readiness.doubt(peer.descriptor)
+                self._readiness.doubt(peer.connection.descriptor)
 
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
@@ -257,18 +272,18 @@ class Endpoint:
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
         """Hang up on a peer, which is told; what it sends from now on is not read. No `Lost` is heard."""
-        if peer in self._peers:
-            self._lose(peer, why)
-            self._events = deque(
-                one for one in self._events if not (isinstance(one, Lost) and one.peer == peer)
-            )
+        if self.has(peer):
+            self._peers.lose(peer, why)
+            kept = [one for one in self._events if not (isinstance(one, Lost) and one.peer == peer)]
+            self._events.clear()
+            self._events.extend(kept)
 
     def flush(self, timeout: float) -> bool:
         """Wait until all that was sent has been handed to the connections; whether it was, in time."""
         deadline = time.monotonic() + timeout
         while True:
             self._readiness.attend()  # which may hand on all there is: then nothing more comes to wait for
-            if not any(each.has_unsent for each in self._peers.values()):
+            if not any(each.has_unsent for each in self._peers.of.values()):
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -277,17 +292,16 @@ class Endpoint:
 
     def close(self, linger: float = 1.0) -> None:
         """Hang up on all, after at most so many seconds in which what was sent leaves."""
-        if self._context.closed:
+        if self._common.context.closed:
             return
         self.flush(linger)
-        for peer in self._peers.values():
+        for peer in self._peers.of.values():
             peer.close(linger)
-        self._peers.clear()
+        self._peers.of.clear()
         self._readiness.close()
         self._watched.clear()
-        for listener in self._listeners:
-            listener.close()
-        self._context.term()
+        self._doors.close()
+        self._common.context.term()
         self._doorkeeper.join()
         self._probe.close()
         self._folder.close()
@@ -300,47 +314,10 @@ class Endpoint:
     ) -> None:
         self.close()
 
-    def _listen_at(self, host: str, ports: Sequence[int], mode: Mode) -> str:
-        """Listen at one of these ports that is free, or at any; what it became."""
-        shown = f"[{host}]" if ":" in host else host
-        for port in ports or ("*",):
-            try:
-                return self._listen(f"tcp://{shown}:{port}", mode)
-            except TakenError:
-                continue
-        if len(ports) == 1:
-            raise PortsTakenError(
-                f"the endpoint {self.name} cannot listen at {host}: its only port, {ports[0]}, is taken; "
-                "give a port to each process of a machine, and some more"
-            )
-        raise PortsTakenError(
-            f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
-            f"{ports[-1]}, are taken; give a port to each process of a machine, and some more"
-        )
-
-    def _listen(self, where: str, mode: Mode) -> str:
-        """Listen at an address; what it became."""
-        listener = Listener(self._context, self._keys, self.name, where, mode)
-        self._listeners.append(listener)
-        self._readiness.add_socket(listener.descriptor, partial(self._listen_to, listener))
-        self._readiness.add_socket(listener.monitor_descriptor, partial(self._count_strangers, listener))
-        return listener.where
-
-    def _call(self, name: str, address: Address) -> None:
-        peer = Peer(
-            self._context,
-            self._keys,
-            self.name,
-            self._address,
-            name,
-            address,
-            self._probe.descriptor,
-            self._read,
-            self._lost_seconds,
-        )
-        self._peers[name] = peer
-        self._readiness.add_socket(peer.descriptor, partial(self._hear, peer))
-        self._readiness.add_socket(peer.monitor_descriptor, partial(self._look_after, peer))
+    def _own(self) -> Own:
+        """What it says of itself now."""
+        probe, versions = self._probe.descriptor, self._peers.versions
+        return Own(self.name, self._address, versions, probe, self._lost_seconds)
 
     def _wait(self, seconds: float | None) -> None:
         """Until a descriptor is ready, unless there is something already; what it asks for is done."""
@@ -350,34 +327,25 @@ class Endpoint:
     def _tell_ready(self, descriptor: int) -> None:
         self._events.append(Ready(descriptor))
 
-    def _hear(self, peer: Peer) -> None:
-        """What the process that was called answers; that it takes more."""
-        if self._peers.get(peer.name) is not peer:
-            return
-        while (said := peer.heard()) is not None:
-            if said[0] == GONE:
-                self._lose(peer.name, "it dropped this process", tell=False)
-                return
-            if said[0] != WELCOME or len(said) != 3:
-                self.refused["malformed"] += 1
-            elif not authentication.is_welcome(self._keys, said[1], peer.nonce, peer.name):
-                self.refused["strangers"] += 1
-                self._lose(peer.name, "another process answers at its address", tell=False)
-                return
-            else:
-                peer.welcomed(shared=said[2] == b"1" and peer.address.is_here)
-
-    def _look_after(self, peer: Peer) -> None:
-        """Whether a peer's connection ended."""
-        if self._peers.get(peer.name) is peer and (why := peer.why_ended()) is not None:
-            self._take_in()  # what it sent before
-            if self._peers.get(peer.name) is peer:
-                self._lose(peer.name, why)
-
     def _count_strangers(self, listener: Listener) -> None:
         self.refused["strangers"] += listener.strangers()
 
     def _listen_to(self, listener: Listener) -> None:
+        """A listener opened."""
+        self._readiness.add_socket(listener.descriptor, partial(self._hear, listener))
+        self._readiness.add_socket(listener.monitor_descriptor, partial(self._count_strangers, listener))
+
+    def _leave(self, listener: Listener) -> None:
+        """A listener is to be closed: connections to it end, and what came by them before is taken in."""
+        self._take_in()
+        self._count_strangers(listener)
+        for caller in list(listener.callers.values()):
+            if self.has(caller.name):
+                self._peers.lose(caller.name, OLD_TOKEN)
+        self._readiness.remove(listener.descriptor)
+        self._readiness.remove(listener.monitor_descriptor)
+
+    def _hear(self, listener: Listener) -> None:
         """Take in what has come, up to one event."""
         for _ in range(_BATCH):
             if not self._take_in_from(listener):
@@ -388,7 +356,7 @@ class Endpoint:
 
     def _take_in(self) -> None:
         """Take in what has come, some messages at most."""
-        for listener in self._listeners:
+        for listener in self._doors.listeners:
             self._readiness.doubt(listener.descriptor)
             for _ in range(_BATCH):
                 if not self._take_in_from(listener):
@@ -400,68 +368,39 @@ class Endpoint:
         if came is None:
             return False
         try:
-            self._take(listener, *came)
+            self._take(listener, came)
         except MalformedError as error:
             self.refused["oversized" if error.oversized else "malformed"] += 1
         return True
 
-    def _take(self, listener: Listener, number: bytes, first: bytes, rest: Sequence[memoryview]) -> None:
+    def _take(self, listener: Listener, came: Came) -> None:
         """One message to here; raises MalformedError."""
-        kind, packed = first[:1], memoryview(first)[1:]
+        kind, version, packed = parted(came.first)
         if kind == HELLO:
-            self._greet(listener, number, Hello.read(packed))
+            self._peers.greet(listener, came, version, packed)
             return
-        peer = self._peers.get(self._names.get(number, ""))
+        caller = listener.callers.get(came.number)
+        peer = None if caller is None else self._peers.of.get(caller.name)
         if peer is None:  # lost, and does not know
             return
-        size = len(first) + sum(one.nbytes for one in rest)
+        if kind not in (DATA, MEMORY):
+            raise MalformedError("no kind of message")
+        if not self._peers.versions.speaks(version):
+            self._peers.refuse_version(listener, came.number)
+            self._peers.lose_by_version(peer, Versions(version, version))
+            return
+        size = len(came.first) + sum(one.nbytes for one in came.rest)
         if kind == MEMORY:
             self.traffic.received_bytes += size
             peer.heard_of_memory(*_numbers(unpack(packed)))
-        elif kind == DATA:
-            header, sizes, loan = opened(packed, rest, self.message_bytes)
-            buffers = joined(sizes, rest) if loan is None else peer.borrower.views(loan, sizes)
+        else:
+            header, sizes, loan = opened(packed, came.rest, self.message_bytes)
+            buffers = joined(sizes, came.rest) if loan is None else peer.borrower.views(loan, sizes)
             self.traffic.received_messages += 1
             self.traffic.received_bytes += size
             if loan is not None:
                 self.traffic.received_shared_bytes += sum(sizes)
             self._events.append(Message(peer.name, header, buffers))
-        else:
-            raise MalformedError("no kind of message")
-
-    def _greet(self, listener: Listener, number: bytes, hello: Hello) -> None:
-        """Somebody who knows the token says who it is."""
-        name, address = hello.name, hello.address
-        shared = address.is_here and Probe.is_mapped(address.process, hello.probe)
-        answer = authentication.welcome(self._keys, hello.nonce, self.name)
-        listener.tell(number, [WELCOME, answer, b"1" if shared else b"0"])
-        if hello.to != self.name:  # it finds out from the answer
-            return
-        known = self._peers.get(name)
-        if known is not None and known.address.is_port_alone:
-            known.met(address)
-        if known is not None and known.address != address:
-            self._lose(name, "another process has its name now")
-        self._names[number] = name
-        if name not in self._peers:
-            try:
-                self._call(name, address)
-            except ClusterError as error:
-                self._events.append(Lost(name, str(error)))
-
-    def _lose(self, name: str, why: str, *, tell: bool = True) -> None:
-        """A peer is no more; if it lives after all, it is told."""
-        peer = self._peers.pop(name)
-        self._readiness.remove(peer.descriptor)
-        self._readiness.remove(peer.monitor_descriptor)
-        peer.close()
-        for number in [one for one, whose in self._names.items() if whose == name]:
-            del self._names[number]
-            if tell:
-                for listener in self._listeners:
-                    listener.tell(number, [GONE])
-                    self._readiness.doubt(listener.descriptor)
-        self._events.append(Lost(name, why))
 
 
 def _numbers(said: object) -> tuple[list[int], list[int]]:

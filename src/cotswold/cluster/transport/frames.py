@@ -2,10 +2,10 @@
 
 Knows: msgpack, how long a frame may be. Does not know: sockets, who sends. Nothing is ever unpickled.
 
-The first frame of a message: its kind (one byte), then msgpack. A message of the user's (`DATA`) has the pair
-(header, sizes of the buffers), and the bytes of the buffers in frames of `FRAME_BYTES` at most, several short
-ones in one (`runs`); or, where these lie in shared memory, the triple (header, sizes, `Loan`) and no further
-frames.
+The first frame of a message: its kind and the version of the protocol (a byte each), then msgpack. A message
+of the user's (`DATA`) has the pair (header, sizes of the buffers), and the bytes of the buffers in frames of
+`FRAME_BYTES` at most, several short ones in one (`runs`); or, where these lie in shared memory, the triple
+(header, sizes, `Loan`) and no further frames.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Packed: TypeAlias = bytes
 """A header in msgpack."""
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
-DATA, HELLO, WELCOME, GONE, MEMORY = b"D", b"H", b"W", b"G", b"M"
-"""Kinds of messages: the user's; who calls; the answer; a peer is dropped; shared memory given back."""
+DATA, HELLO, WELCOME, GONE, MEMORY, REFUSAL = b"D", b"H", b"W", b"G", b"M", b"R"
+"""Kinds of messages: the user's; who calls; the answer; a peer is dropped; shared memory given back; a
+version is not spoken."""
 FRAME_BYTES = 16 << 20
 """Of a frame; ZeroMQ hangs up on whoever announces a longer one."""
 GATHERED_BYTES = 1 << 18
@@ -76,6 +77,19 @@ class Loan:
     number: int
     descriptor: int
     block_bytes: int
+
+
+def head(kind: bytes, version: int) -> bytes:
+    """How a message of a kind begins."""
+    return kind + bytes((version,))
+
+
+def parted(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
+    """Kind and version of a message, and what follows these in its first frame; raises MalformedError."""
+    if len(first) < 2:
+        raise MalformedError("no kind and version")
+    view = memoryview(first)
+    return bytes(view[:1]), view[1], view[2:]
 
 
 def pack(value: object) -> bytes:

@@ -12,6 +12,7 @@ from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.frames import MalformedError, pack, unpack
 from cotswold.errors import ClusterError
 
+_LONGEST = 1024
 _NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 
 
@@ -22,7 +23,8 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a connection."""
+    """The first message of a connection; the version that its frame bears is the newest that the caller
+    speaks."""
 
     name: str
     address: Address
@@ -32,6 +34,10 @@ class Hello:
     """The name of the endpoint that is wanted."""
     probe: int
     """The descriptor of a block that the other may try to map."""
+    oldest: int = 0
+    """The oldest version of the protocol that the caller speaks."""
+    answers: str = ""
+    """The `nonce` of the call that this one answers; empty where it answers none."""
 
     @property
     def packed(self) -> bytes:
@@ -40,19 +46,21 @@ class Hello:
 
     @classmethod
     def read(cls, data: bytes | memoryview) -> Hello:
-        """The inverse of `packed`; raises MalformedError for anything else."""
+        """The inverse of `packed`, whatever fields there are besides; raises MalformedError for anything
+        else."""
         said = unpack(data)
         if not isinstance(said, dict):
             raise MalformedError("no hello")
-        words = [said.get(key) for key in ("name", "address", "nonce", "to")]
-        probe = said.get("probe")
-        if not all(isinstance(one, str) for one in words) or not isinstance(probe, int):
+        words = [said.get(key) for key in ("name", "address", "nonce", "to", "answers")]
+        probe, oldest = said.get("probe"), said.get("oldest")
+        are_texts = all(isinstance(one, str) and len(one) <= _LONGEST for one in words)
+        if not are_texts or type(probe) is not int or type(oldest) is not int:
             raise MalformedError("no hello")
-        name, text, nonce, to = map(str, words)
+        name, text, nonce, to, answers = map(str, words)
         if not is_name(name):
             raise MalformedError("no name")
         try:
             address = Address.parsed(text)
         except ClusterError as error:
             raise MalformedError("no address") from error
-        return cls(name, address, nonce, to, probe)
+        return cls(name, address, nonce, to, probe, oldest, answers)

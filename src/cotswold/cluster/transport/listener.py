@@ -6,13 +6,14 @@ Knows: one ZeroMQ socket that is bound, and its monitor. Does not know: who call
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import zmq
 
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Mode
 from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import FRAME_BYTES
+from cotswold.cluster.transport.frames import FRAME_BYTES, HELLO
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_more
 from cotswold.errors import MachineError
 
@@ -23,6 +24,29 @@ _CURVE_BYTES = 256
 
 class TakenError(Exception):
     """Somebody else listens there."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is at the other end of a connection to here."""
+
+    name: str
+    fingerprint: str
+    """Of the token with which it came."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """A message that has come."""
+
+    number: bytes
+    """ZeroMQ's, of the connection."""
+    first: bytes
+    """The first frame."""
+    rest: Sequence[memoryview]
+    """The others, which may be long, and are not copied."""
+    fingerprint: str = ""
+    """Where it says who calls: of the token with which the caller has come."""
 
 
 class Listener:
@@ -36,6 +60,10 @@ class Listener:
     ) -> None:
         self.socket = socket = context.socket(zmq.ROUTER)
         self.monitor = socket.get_monitor_socket(REFUSED)
+        self.fingerprint = keys.fingerprint if mode == "curve" else ""
+        """Of the token without which nobody can call here; empty where any of the ring will do."""
+        self.callers: dict[bytes, Caller] = {}
+        """By ZeroMQ's numbers of connections."""
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
         socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
@@ -60,19 +88,19 @@ class Listener:
         """The address, with the port that was free."""
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
 
-    def take(self) -> tuple[bytes, bytes, list[memoryview]] | None:
-        """One message that has come: ZeroMQ's number of the connection, the first frame, the others.
-
-        The others, which may be long, are not copied. None where nothing has come; only then does the
-        descriptor tell of what comes next.
-        """
+    def take(self) -> Came | None:
+        """One message that has come; None where there is none: only then does the descriptor tell of what
+        comes next."""
         socket = self.socket  # frame by frame: half the time of `recv_multipart`
         if not has_come(socket):
             return None
-        number, first, rest = socket.recv(), socket.recv(), []
+        number, frame, rest = socket.recv(), socket.recv(copy=False), []
         while has_more(socket):
             rest.append(socket.recv(copy=False).buffer)
-        return number, first, rest
+        first = frame.bytes
+        if first[:1] != HELLO:
+            return Came(number, first, rest)
+        return Came(number, first, rest, str(frame.get("User-Id")))
 
     def strangers(self) -> int:
         """How many callers were refused since this was last asked."""

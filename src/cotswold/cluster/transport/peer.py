@@ -1,37 +1,42 @@
 """One peer as an endpoint has it: the connection to it, what waits to be sent, shared memory.
 
-Knows: one ZeroMQ connection and its monitor. Does not know: other peers, what messages mean.
+Knows: what was said to one peer, with which tokens it was called. Does not know: other peers, what messages
+mean.
 
-A connection is never made again by itself: when it ends, the peer is lost. So what is sent reaches the
-process that proved itself, or nobody.
+A connection that ends is never made again by itself: then the peer is lost. So what is sent reaches the
+process that proved itself, or nobody. Only before anything was sent a peer that refuses one token is called
+with the next.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import zmq
 
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, Packed, framed, pack, pack_data
+from cotswold.cluster.transport.connection import Call, Connection, End
+from cotswold.cluster.transport.frames import (
+    DATA,
+    HELLO,
+    MEMORY,
+    Header,
+    Packed,
+    framed,
+    head,
+    pack,
+    pack_data,
+)
 from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
-from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
-from cotswold.errors import ClusterError
+from cotswold.cluster.transport.versions import Versions
 
-_CONNECT_SECONDS = 20.0
-"""How long a connection is tried."""
 LOST_SECONDS = 30.0
 """After how long a host that does not acknowledge what TCP sends is taken for gone."""
-_PROBES = 4
-"""Questions, evenly spread over that time, to a host to which nothing is sent."""
-_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
-_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 @dataclass
@@ -46,76 +51,113 @@ class Traffic:
     received_shared_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Own:
+    """What an endpoint says of itself to those whom it calls."""
+
+    name: str
+    address: Address
+    versions: Versions
+    probe: int
+    """The descriptor of a block that they may try to map."""
+    lost_seconds: float = LOST_SECONDS
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A message that is not handed on yet; which version it is sent in may not be known either."""
+
+    kind: bytes
+    body: bytes
+    rest: Sequence[zmq.Frame]
+
+    @property
+    def bytes_total(self) -> int:
+        return len(self.body) + sum(map(len, self.rest))
+
+
 class Peer:
-    """A peer that is called; to be closed. Whoever made it reads its two sockets."""
+    """A peer that is called; to be closed. Whoever made it reads the two descriptors of its `connection`,
+    which is another one after `called_again`.
+
+    ``tokens`` are tried in turn; ``answers`` is the nonce of the call which this one answers.
+    """
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        keys: Keys,
-        own_name: str,
-        own_address: Address,
+        own: Own,
         name: str,
         address: Address,
-        probe: int,
+        tokens: Sequence[Keys],
         read: deque[tuple[str, int]],
-        lost_seconds: float = LOST_SECONDS,
+        answers: str = "",
     ) -> None:
         self.name, self.address = name, address
         self.nonce = authentication.new_nonce()
         self.label = f"{name}@{self.nonce}"
         """The name of this process alone, whoever has the peer's name later."""
-        self.is_welcome = False
+        self.version: int | None = None
+        """Of the protocol, on which both have settled; None until the peer has proved itself."""
+        self.keys, *untried = tokens
+        """Of the token with which it is called."""
+        self._untried = deque(untried)
+        self._tokens = len(tokens)
         self._is_shared = False
-        self._waiting: deque[list[zmq.Frame]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
         self._read = read
         self.borrower = Borrower(self.label, address.process, read)
-        endpoint, mode = address.way
-        # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
-        self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        self.socket = context.socket(zmq.DEALER)
-        self.monitor = self.socket.get_monitor_socket(_ENDED | REFUSED)
-        self.descriptor, self.monitor_descriptor = self.socket.FD, self.monitor.FD
+        self._context = context
+        hello = Hello(
+            *(own.name, own.address, self.nonce, name, own.probe),
+            oldest=own.versions.oldest,
+            answers=answers,
+        )
+        self._hello = head(HELLO, own.versions.newest) + hello.packed
+        self._call = Call(own.name, self.nonce, name, address, own.lost_seconds)
         try:
-            socket = self.socket
-            socket.linger = 0
-            socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
-            socket.maxmsgsize = 1 << 16
-            socket.reconnect_ivl = -1
-            if endpoint.startswith("tcp"):
-                socket.connect_timeout = round(1000 * min(_CONNECT_SECONDS, lost_seconds))
-                socket.tcp_maxrt = round(1000 * lost_seconds)
-                socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, _PROBES
-                pause = max(1, round(lost_seconds / (_PROBES + 1)))
-                socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = pause
-                socket.ipv6 = "[" in endpoint
-            authentication.call_as(socket, keys, mode, address.challenge, own_name, self.nonce)
-            try:
-                socket.connect(endpoint)
-            except zmq.ZMQError as error:
-                raise ClusterError(f"{name} cannot be reached at {endpoint}: {error.strerror}") from error
-            hello = Hello(own_name, own_address, self.nonce, name, probe)
-            with suppress(zmq.Again):  # refused already, as the monitor says
-                socket.send(HELLO + hello.packed, zmq.NOBLOCK)
+            self.connection = self._connected()
         except BaseException:
-            self.close()
+            self.lender.close()
             raise
 
+    def _connected(self) -> Connection:
+        return Connection(self._context, self._call, self.keys, self._hello)
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the peer proved itself."""
+        return self.version is not None
+
+    def called_again(self) -> bool:
+        """It refused the token: it is called with the next; False where there is none.
+
+        Raises ClusterError as the first call does.
+        """
+        if self.is_welcome or not self._untried:
+            return False
+        refused, self.keys = self.connection, self._untried.popleft()
+        self.connection = self._connected()
+        refused.close()
+        return True
+
     def met(self, address: Address) -> None:
-        """It called back, and says where else it is reached: until now its port alone was known."""
+        """It called back, and says where it is reached: its port alone was known, or that is another now."""
+        if self.address.is_port_alone:
+            self.borrower = Borrower(self.label, address.process, self._read)
         self.address = address
-        self.borrower = Borrower(self.label, address.process, self._read)
+        self._call = replace(self._call, address=address)
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that the peer has not taken."""
         return self._waiting_bytes + self.lender.lent_bytes
 
-    def welcomed(self, *, shared: bool) -> None:
-        """The peer proved itself; whether it maps this process's memory."""
-        self.is_welcome, self._is_shared = True, shared
+    def welcomed(self, version: int, *, shared: bool) -> None:
+        """The peer proved itself, and speaks this version; whether it maps this process's memory."""
+        self.version, self._is_shared = version, shared
 
     def send(self, header: Header | Packed, buffers: Sequence[memoryview], traffic: Traffic) -> None:
         """Send a message, now or when the peer takes it; afterwards buffers may change."""
@@ -129,15 +171,15 @@ class Peer:
             else:
                 traffic.sent_shared_bytes += sum(sizes)
                 place = [loan.number, loan.descriptor, loan.block_bytes]
-                self._send([DATA + pack_data(header, sizes, place)], traffic)
+                self._send(DATA, pack_data(header, sizes, place), (), traffic)
                 if dropped := self.lender.drop_surplus():
-                    self._send([MEMORY + pack([[], dropped])], traffic)
+                    self._send(MEMORY, pack([[], dropped]), (), traffic)
                 return
-        self._send([DATA + pack_data(header, sizes), *framed(buffers, sizes)], traffic)
+        self._send(DATA, pack_data(header, sizes), framed(buffers, sizes), traffic)
 
     def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are read."""
-        self._send([MEMORY + pack([blocks, []])], traffic)
+        self._send(MEMORY, pack([blocks, []]), (), traffic)
 
     def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""
@@ -149,8 +191,11 @@ class Peer:
     def flush(self) -> bool:
         """Hand on what waits, as far as there is room; whether anything was."""
         waited = len(self._waiting)
-        while self._waiting and self.is_welcome and self._hand_on(self._waiting[0]):
-            self._waiting_bytes -= sum(map(len, self._waiting.popleft()))
+        while self._waiting and self.version is not None:
+            next_ = self._waiting[0]
+            if not self.connection.hand_on(head(next_.kind, self.version) + next_.body, next_.rest):
+                break
+            self._waiting_bytes -= self._waiting.popleft().bytes_total
         return len(self._waiting) < waited
 
     def heard(self) -> list[bytes] | None:
@@ -160,54 +205,34 @@ class Peer:
         one and the same look at the socket, for the look takes in whatever the descriptor would tell.
         """
         while True:
-            come, room = has_come_and_room(self.socket)
+            come, room = self.connection.come_and_room()
             if not (room and self.flush()):
-                return self.socket.recv_multipart() if come else None
+                return self.connection.answer() if come else None
 
     @property
     def has_unsent(self) -> bool:
         """Whether something waits here."""
         return bool(self._waiting)
 
-    def why_ended(self) -> str | None:
-        """Why the connection ended, as its monitor says; None while it stands."""
-        why = None
-        while has_come(self.monitor):
-            said = self.monitor.recv_multipart()
-            event = int.from_bytes(said[0][:2], "little")
-            if event & self._refusals:
-                why = "it refused the token of this run"
-            elif why is None:
-                why = "its connection ended" if self.is_welcome else "it does not answer at its address"
-        return why
+    def why_ended(self, end: End) -> str:
+        """What became of the connection, in words."""
+        if end is End.REFUSED and not self.is_welcome:
+            tokens = (
+                "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
+            )
+            return f"it refused {tokens}"
+        return "its connection ended" if self.is_welcome else "it does not answer at its address"
 
     def close(self, linger: float = 0.0) -> None:
         """Hang up, after at most so many seconds in which what was sent leaves."""
-        self.socket.disable_monitor()
-        self.monitor.close(0)
-        self.socket.close(int(1000 * linger))
+        self.connection.close(linger)
         self.lender.close()
 
-    def _send(self, frames: Sequence[bytes | memoryview], traffic: Traffic) -> None:
-        traffic.sent_bytes += sum(map(len, frames))
-        if self.is_welcome and not self._waiting and self._hand_on(frames):
+    def _send(self, kind: bytes, body: bytes, rest: Sequence[bytes | memoryview], traffic: Traffic) -> None:
+        traffic.sent_bytes += 2 + len(body) + sum(map(len, rest))
+        is_next = self.version is not None and not self._waiting
+        if is_next and self.connection.hand_on(head(kind, self.version or 0) + body, rest):
             return
-        kept = [zmq.Frame(one, copy=True) for one in frames]  # of ZeroMQ's own, which copies it no more
+        kept = _Waiting(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # which are copied no more
         self._waiting.append(kept)
-        self._waiting_bytes += sum(map(len, kept))
-
-    def _hand_on(self, frames: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
-        """Give ZeroMQ a message; False where it has no room."""
-        *before, last = frames
-        for _ in range(2):
-            try:
-                for one in before:
-                    self.socket.send(one, _MORE)
-                self.socket.send(last, zmq.NOBLOCK)
-            except zmq.Again:
-                # it looks only once a millisecond, and when it is asked, whether there is room again
-                if not has_room(self.socket):
-                    return False
-            else:
-                return True
-        return False
+        self._waiting_bytes += kept.bytes_total
