@@ -16,6 +16,7 @@ from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
 from cotswold.cluster.transport import Message as Frame
+from cotswold.errors import MachineError
 from cotswold.server.messages import Message, Send
 
 AnyMessage = Message | beginning.Message
@@ -62,7 +63,10 @@ class Calling:
         for name, address in peers.items():
             if not address:
                 continue
-            endpoint = self._way(address)
+            try:
+                endpoint = self._way(address)
+            except MachineError:  # its network is down: it may be there again
+                continue
             if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
                 self._called[name] = now
                 endpoint.connect(name, address)

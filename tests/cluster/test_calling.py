@@ -1,0 +1,63 @@
+"""Peers that are called again and again, and those whose network is down."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotswold.cluster.outward import Outward
+from cotswold.cluster.post import Calling
+from cotswold.cluster.roles.clients import Clients, scoped
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.standing import controllers_at, place_of
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Token
+
+
+def test_a_peer_whose_network_is_down_is_passed_over() -> None:
+    with Endpoint(Token.new(), "a") as a, Endpoint(a_token := Token.new(), "b", host="127.0.0.1") as b:
+        assert a_token
+        there = b.address
+
+        def way(address: str) -> Endpoint:
+            if address != there:
+                raise MachineError("there is no way to it")
+            return a
+
+        Calling(way).meet({"gone": "elsewhere", "b": there, "unknown": ""})
+        assert list(a.peers) == ["b"]
+
+
+def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() -> None:
+    token = Token.new()
+    outward = Outward("replica-1", "run7", Reach(), token)
+    roads = outward.roads(Endpoint(Token.new(), "replica-1"))
+    try:
+        (address,) = controllers_at(["127.0.0.1:7400"]).values()
+        (other,) = controllers_at(["127.0.0.1:7401"]).values()
+        assert outward.way(address) is outward.way(other)
+        assert outward.way(address).name == "replica-1.run7"
+        assert len(roads.roads) == 2
+    finally:
+        roads.close()
+
+
+def test_a_client_of_another_run_is_a_stranger() -> None:
+    clients = Clients()
+    sender = scoped("coordinator", "run7")
+    assert clients.name(sender, "run7") == "coordinator"
+    assert clients.peer("coordinator", "run7") == sender
+    assert clients.name(sender, "run8") == sender and clients.peer("coordinator", "run8") == "coordinator"
+    clients.forget("run7")
+    assert clients.peer("coordinator", "run7") == "coordinator"
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0.1:", "10.0.0.1:99999", ":7400", "10.0.0.1:http"])
+def test_a_text_that_names_no_controller_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is no controller"):
+        place_of(text)
+
+
+def test_a_controller_may_be_named_without_its_port() -> None:
+    assert place_of("a.example") == ("a.example", 7400)
+    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("[::1]") == ("::1", 7400)
