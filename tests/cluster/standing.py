@@ -16,6 +16,7 @@ from tests.ports import free_ports
 
 from cotswold.cluster.station import Station, StationSettings
 from cotswold.host import ForkServer, Token
+from cotswold.host.keyring import KeyringFile
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 
@@ -23,7 +24,7 @@ from cotswold.server.copies.copying import Copying
 class Host:
     """One host: its station, what it has told, and the thread that steps it."""
 
-    def __init__(self, settings: StationSettings, token: Token, processes: ForkServer) -> None:
+    def __init__(self, settings: StationSettings, token: Token | KeyringFile, processes: ForkServer) -> None:
         self.events: list[tuple[str, str, str]] = []
         self.drained: int | None = None
         self.folder = settings.folder
@@ -98,7 +99,12 @@ def settings_of(
 
 @contextmanager
 def standing(
-    folder: Path, processes: ForkServer, token: Token, hosts: int = 1, servers: int = 3, copies: int = 2
+    folder: Path,
+    processes: ForkServer,
+    token: Token | KeyringFile,
+    hosts: int = 1,
+    servers: int = 3,
+    copies: int = 2,
 ) -> Iterator[tuple[list[Host], str]]:
     """A cluster of some hosts, and where its controller is reached."""
     with free_ports(1) as (port,), ExitStack() as held:

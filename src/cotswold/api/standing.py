@@ -19,6 +19,7 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from cotswold.cluster.station import StationSettings
     from cotswold.host import Token
+    from cotswold.host.keyring import KeyringFile
     from cotswold.run import Stop
 
 EVENTS = "events.jsonl"
@@ -26,6 +27,14 @@ DRAIN_SECONDS = 25.0
 _LOOK_SECONDS = 0.2
 _QUIET = ("serving",)
 """Events that are written down and not said."""
+
+
+def cluster_tokens(token: Path | None) -> Token | KeyringFile:
+    """The secret of a host of a cluster: in a file, which may be changed while it serves, or as
+    `cluster_secret`."""
+    from cotswold.host.keyring import KeyringFile
+
+    return cluster_secret(None) if token is None else KeyringFile(token)
 
 
 def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
@@ -45,7 +54,7 @@ def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
 
 def serve_host(
     settings: StationSettings,
-    token: Token,
+    token: Token | KeyringFile,
     stop: Stop,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:

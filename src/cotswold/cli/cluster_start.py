@@ -211,12 +211,12 @@ def add(
 def _serve(settings: StationSettings, token_file: Path | None) -> int:
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say
-    from cotswold.api.standing import cluster_secret, serve_host
+    from cotswold.api.standing import cluster_tokens, serve_host
     from cotswold.run import Stop
 
     stop = Stop()
     with stopping(stop, _STOPPING, _LEFT):
-        serve_host(settings, cluster_secret(token_file), stop, say)
+        serve_host(settings, cluster_tokens(token_file), stop, say)
     say("ended")
     return 0
 

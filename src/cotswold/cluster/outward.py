@@ -11,15 +11,17 @@ somebody."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cotswold.cluster.roles.clients import scoped
 from cotswold.cluster.roles.own_host import Reach, own_endpoint, own_host
+from cotswold.cluster.rotating import Rotating, tokens_of_cluster
 from cotswold.cluster.transport import Endpoint, Roads
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
-from cotswold.host import Token, cluster_token_of
+from cotswold.host import Token
 
 _RUN = "run"
 
@@ -39,12 +41,13 @@ class Outward:
 
     def __init__(self, name: str, run: str, reach: Reach, token: Token | None = None) -> None:
         """``reach``: as for the run's own processes. The token is in the environment where none is given."""
-        found = token or cluster_token_of(os.environ)
+        found = token or tokens_of_cluster(os.environ)
         if found is None:
             raise UserError(
-                f"{name} needs the token of the cluster of parameter servers: set COTSWOLD_CLUSTER_TOKEN"
+                f"{name} needs the token of the cluster of parameter servers: set COTSWOLD_CLUSTER_TOKEN, or "
+                "COTSWOLD_CLUSTER_TOKEN_FILE to the file that has it"
             )
-        self._name, self._token, self._reach = scoped(name, run), found, reach
+        self._name, self._tokens, self._reach = scoped(name, run), Rotating(found), reach
         self._ways: dict[str | None, Endpoint] = {}
         self._own: dict[str, str | None] = {}
         """This machine's address on the network of another."""
@@ -58,12 +61,13 @@ class Outward:
     def way(self, address: str) -> Endpoint:
         """The endpoint on the network of an address; raises MachineError where there is no way to it."""
         assert self._roads is not None, "they are among roads"
+        self._tokens.tick(self._ways.values(), time.monotonic())
         towards = Address.parsed(address).tcp_host
         if towards not in self._own:
             self._own[towards] = own_host(towards)
         own = self._own[towards]
         if own not in self._ways:
             here = replace(self._reach, towards=towards, at=own)
-            self._ways[own] = own_endpoint(self._name, here, self._token)
+            self._ways[own] = own_endpoint(self._name, here, self._tokens.ring)
             self._roads.add(f"servers {own}", self._ways[own])
         return self._ways[own]

@@ -32,13 +32,14 @@ from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
+from cotswold.cluster.rotating import FILE_VARIABLE
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.standing import StandingServers, controllers_at
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import UserError
-from cotswold.host import Call, Processes, Token, cluster_token_of
+from cotswold.host import Call, Processes, Token
 from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
@@ -277,10 +278,9 @@ class ReplicaOpening(Opening):
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
-        token = cluster_token_of(os.environ) if self._controllers else None
-        return (
-            call if token is None else replace(call, environ={**call.environ, CLUSTER_VARIABLE: token.text})
-        )
+        names = (FILE_VARIABLE, CLUSTER_VARIABLE) if self._controllers else ()
+        own = {each: os.environ[each] for each in names if each in os.environ}
+        return replace(call, environ={**call.environ, **own})
 
     # --- what processes are told ---
 

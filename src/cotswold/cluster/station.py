@@ -27,6 +27,7 @@ from typing import Self
 from cotswold.cluster.messages import Finish, Happened, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import controllers_at, name_at, place_of
 from cotswold.cluster.state import Place
@@ -35,6 +36,7 @@ from cotswold.errors import CotswoldError, UserError
 from cotswold.files import DirectoryLock, replace_file
 from cotswold.files.untrusted import MalformedError, read_object
 from cotswold.host import Call, ForkServer, Processes, Token
+from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
@@ -137,11 +139,12 @@ class Station:
     def __init__(
         self,
         settings: StationSettings,
-        token: Token,
+        token: Token | KeyringFile,
         on_event: OnEvent = lambda kind, name, sentence: None,
         processes: Processes | None = None,
     ) -> None:
-        self._settings, self._token, self._on_event = settings, token, on_event
+        self._settings, self._given, self._on_event = settings, token, on_event
+        self._tokens = Rotating(token, lambda sentence: on_event("token", settings.prefix, sentence))
         self._held = ExitStack()
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
@@ -150,16 +153,16 @@ class Station:
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
             reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach
-            here = Endpoint(token, COORDINATOR)
+            here = Endpoint(self._tokens.ring, COORDINATOR)
             out = Endpoint(
-                *(token, f"station-{settings.prefix.removeprefix('server-')}"),
+                *(self._tokens.ring, f"station-{settings.prefix.removeprefix('server-')}"),
                 host=settings.at,
                 ports=reach.one_of_ports,
                 encrypt=settings.encrypt,
             )
             roads = Roads({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
-            self._post, self._here = Post(roads), here
+            self._post, self._here, self._out = Post(roads), here, out
             self._calling = Calling(lambda address: out)
             self._controllers = controllers_at(settings.controllers)
             self._staff = Staff(own, here, _no_worker, restarts=False)
@@ -184,6 +187,7 @@ class Station:
 
     def _hear(self, seconds: float) -> object:
         """What was heard that is for none of these."""
+        self._tokens.tick((self._here, self._out), time.monotonic())
         self._calling.meet(self._controllers)
         event = self._post.receive(seconds)
         match event:
@@ -333,9 +337,18 @@ class Station:
         return self._call(name, "keeper", told)
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
-        told = {"name": name, "coordinator": self._here.address, "reach": self._reach.said(), **arguments}
-        log = self._logs / f"{disk_of(name)}.log"
-        return Call(name, f"cotswold.cluster.roles.{role}:main", told, {VARIABLE: self._token.text}, log)
+        told: dict[str, object] = {
+            "name": name,
+            "coordinator": self._here.address,
+            "reach": self._reach.said(),
+            **arguments,
+        }
+        log, environ = self._logs / f"{disk_of(name)}.log", {}
+        if isinstance(self._given, Token):
+            environ[VARIABLE] = self._given.text
+        else:
+            told["tokens"] = str(self._given.path.absolute())
+        return Call(name, f"cotswold.cluster.roles.{role}:main", told, environ, log)
 
 
 def _no_worker(name: str) -> Call:

@@ -16,17 +16,19 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
-from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.post import Calling, Letter, Post
+from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.state import Place, State
-from cotswold.cluster.transport import Lost, Ready
+from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
 from cotswold.server.control.reign import FromServers
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import COORDINATOR, Assign, Send
+from cotswold.server.messages import COORDINATOR, Assign, Here, Send
 
 _TICK_SECONDS = 0.02
 _HEARD = get_args(FromServers)
@@ -44,6 +46,7 @@ def main(
     reach: Mapping[str, Any],
     control: Mapping[str, Any],
     port: int | None = None,
+    tokens: str | None = None,
 ) -> int:
     """The life of the controller called ``name``, whose coordinator is at the address ``coordinator``.
 
@@ -55,12 +58,13 @@ def main(
     found = Reach(**reach)
     if port is not None:
         found = replace(found, ports=(port, port), mode="curve")
-    with own_endpoint(name, found) as endpoint:
+    ring = Rotating.of_file(tokens)
+    with own_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         with StateThread(Place(**state)) as kept:
             post.send(COORDINATOR, Serving(name, endpoint.address))
-            ControllerRole(name, post, kept, Control(**control)).run()
+            ControllerRole(name, post, kept, Control(**control), endpoint, Bond(coordinator, ring)).run()
     return 0
 
 
@@ -114,10 +118,22 @@ class StateThread:
 class ControllerRole:
     """One controller's process."""
 
-    def __init__(self, name: str, post: Post, state: StateThread, control: Control) -> None:
+    def __init__(
+        self,
+        name: str,
+        post: Post,
+        state: StateThread,
+        control: Control,
+        endpoint: Endpoint,
+        bond: Bond,
+    ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic())
         self._ticked = 0.0
+        self._bond, self._endpoint = bond, endpoint
+        self._calling = Calling(lambda address: endpoint)
+        self._addressed: dict[str, str] = {}
+        """Where servers are reached by each other, as they said last."""
         post.endpoint.watch(state.fileno())
 
     def run(self) -> None:
@@ -126,6 +142,9 @@ class ControllerRole:
             now = time.monotonic()
             if now - self._ticked >= _TICK_SECONDS:
                 self._ticked = now
+                if self._bond.tokens is not None:
+                    self._bond.tokens.tick((self._endpoint,), now)
+                self._calling.meet({COORDINATOR: self._bond.to_call})
                 self._deliver(self._machine.tick(now))
                 for event in self._machine.take_events():
                     self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
@@ -139,13 +158,24 @@ class ControllerRole:
                 return False
             case Letter(sender, message) if isinstance(message, _HEARD):
                 self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))
+                if isinstance(message, Here) and message.server == sender:
+                    self._met(message)
             case Ready():
                 self._state.take()
-            case Lost(peer, why) if peer == COORDINATOR:
+            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case _:
                 pass
         return True
+
+    def _met(self, here: Here) -> None:
+        """A server that is reached elsewhere than before: the others are told."""
+        address = here.peer_address or here.address
+        before, self._addressed[here.server] = self._addressed.get(here.server, address), address
+        if before != address:
+            for each in self._machine.servers.living:
+                if each.name != here.server:
+                    self._post.send(each.name, Peers(((here.server, address),)))
 
     def _answered(self, wish: Wish, found: Found) -> None:
         now, machine = time.monotonic(), self._machine

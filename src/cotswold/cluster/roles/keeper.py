@@ -31,12 +31,14 @@ from cotswold.cluster.messages import (
     Serving,
 )
 from cotswold.cluster.post import AnyMessage, Calling, Letter, Post
+from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.clients import Clients
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
+from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
@@ -81,23 +83,25 @@ def main(
     disk: str | None = None,
     flush_seconds: float = 1.0,
     roads: Mapping[str, str] | None = None,
+    tokens: str | None = None,
 ) -> int:
     """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
 
     ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
     the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
-    machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The token is in the
-    environment. Raises MachineError where the coordinator ends first, and what the disk raises.
-    """
+    machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The tokens are in
+    the file ``tokens``, or the token is in the environment. Raises MachineError where the coordinator ends
+    first, and what the disk raises."""
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
     with ExitStack() as held:
-        ways = open_ways(name, Reach(**reach), roads or {}, held)
+        ring = Rotating.of_file(tokens)
+        ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
         ways.administration.connect(COORDINATOR, coordinator)
         post = Post(ways.all)
         post.send(COORDINATOR, Serving(name, ways.administration.address))
         saving = replace(Copying(**copying), saves=disk is not None)
-        role = KeeperRole(name, host, post, controllers, saving, ways)
+        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring))
         if disk is None:
             role.run()
         else:
@@ -117,6 +121,7 @@ class KeeperRole:
         controllers: Mapping[str, str],
         copying: Copying,
         ways: Ways,
+        bond: Bond,
     ) -> None:
         self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
         self._runs: dict[str, Description] = {}
@@ -124,7 +129,11 @@ class KeeperRole:
             *(name, host, ways.updates.address, self._contents, copying, time.monotonic()),
             ways.replication.address,
         )
+        self._bond = bond
         self._calling = Calling(lambda address: ways.administration)
+        self._peers: dict[str, str] = {}
+        """Servers of its buckets, and where they are reached."""
+        self._meeting = Calling(lambda address: ways.replication)
         self._clients = Clients()
         self._work = Work()
         self._is_due = False
@@ -164,7 +173,7 @@ class KeeperRole:
                 self._go_on()
             case Ready() if self._disk is not None:
                 self._disk.take()
-            case Lost(peer, why) if peer == COORDINATOR:
+            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case _:
                 pass
@@ -173,9 +182,7 @@ class KeeperRole:
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
             case Peers(addresses) if sender in self._controllers:
-                for peer, address in addresses:
-                    if peer != self._name:
-                        self._ways.replication.connect(peer, address)
+                self._meet(dict(addresses))
             case Controllers(addresses) if sender == COORDINATOR:
                 self._controllers.update(addresses)
             case Described(run, description) if sender in self._controllers:
@@ -201,6 +208,14 @@ class KeeperRole:
                 self._do(sender, cast(ToKeeper, message))
             case _:
                 pass
+
+    def _meet(self, addresses: Mapping[str, str]) -> None:
+        """Servers are reached there; those with which it has no bucket are not called again."""
+        groups = (each.group for each in self._machine.copies.values())
+        known = {name for group in groups for name in group.everybody}
+        self._peers = {name: address for name, address in self._peers.items() if name in known}
+        self._peers.update((name, address) for name, address in addresses.items() if name != self._name)
+        self._meeting.meet(self._peers)
 
     def _do(self, sender: str, message: ToKeeper) -> None:
         if isinstance(message, OfBucket) and message.bucket in self._spoken:
@@ -233,7 +248,12 @@ class KeeperRole:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._calling.meet(self._controllers)
+        self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
+        self._meeting.meet(self._peers)
+        if self._bond.tokens is not None:
+            self._bond.tokens.tick(self._ways.each, now)
+            self._machine.address = self._ways.updates.address
+            self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
         self._tell_short()

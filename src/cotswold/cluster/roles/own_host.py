@@ -14,6 +14,7 @@ from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.address import Mode
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, address_towards, token_of
+from cotswold.host.keyring import Keyring
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Reach:
         return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
 
 
-def own_endpoint(name: str, reach: Reach, token: Token | None = None) -> Endpoint:
+def own_endpoint(name: str, reach: Reach, token: Token | Keyring | None = None) -> Endpoint:
     """The endpoint of the process called ``name``, which this token opens, or that in the environment.
 
     Raises UserError without one, MachineError where the coordinator's host cannot be reached.

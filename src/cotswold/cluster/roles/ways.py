@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.transport import Endpoint, Roads
 from cotswold.host import Token
+from cotswold.host.keyring import Keyring
 
 ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates"
 
@@ -28,6 +29,11 @@ class Ways:
     updates: Endpoint
 
     @property
+    def each(self) -> tuple[Endpoint, ...]:
+        """Every one once."""
+        return tuple(dict.fromkeys((self.administration, self.replication, self.updates)))
+
+    @property
     def all(self) -> Endpoint | Roads:
         """As one."""
         if self.administration is self.replication is self.updates:
@@ -38,7 +44,7 @@ class Ways:
 
 
 def open_ways(
-    name: str, reach: Reach, roads: Mapping[str, str], held: ExitStack, token: Token | None = None
+    name: str, reach: Reach, roads: Mapping[str, str], held: ExitStack, token: Token | Keyring | None = None
 ) -> Ways:
     """Those of a process, which end with ``held``. ``roads``: addresses of this machine for `REPLICATION` and
     `UPDATES`, where they are others than that of ``reach``. Raises as `own_endpoint`."""

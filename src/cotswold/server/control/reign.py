@@ -199,6 +199,7 @@ class Reign:
     def _found(self, find: Find) -> Found:
         groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
         primaries = dict.fromkeys(each.primary for each in groups)
+        primaries.update(dict.fromkeys(name for name in find.lost if name in of))
         return Found(groups, tuple((name, of[name].address) for name in primaries))
 
     # --- what servers say ---

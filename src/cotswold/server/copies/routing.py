@@ -62,6 +62,8 @@ class Router:
         self._controllers, self._leader, self._led = tuple(controllers), 0, 0.0
         """The place of whoever is taken for their leader, and when that said anything."""
         self._moved: list[str] = []
+        self._lost: dict[str, None] = {}
+        """Servers that were lost, and may be somewhere else now."""
         self.addresses: dict[str, str] = {}
         """Of servers that were named."""
         self.groups: dict[str, Group] = {}
@@ -118,6 +120,7 @@ class Router:
                     route.asked = float("-inf")  # ask a controller at once
             case Found(groups, addresses):
                 self.addresses.update(addresses)
+                self._lost = {name: None for name in self._lost if name not in dict(addresses)}
                 for group in groups:
                     if group.term >= self.groups.get(group.bucket, group).term:
                         self.groups[group.bucket] = group
@@ -138,6 +141,7 @@ class Router:
         for route in self._routes.values():
             if route.primary == server:
                 route.asked = float("-inf")
+                self._lost[server] = None
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
@@ -149,7 +153,7 @@ class Router:
             return []
         self._found = now
         terms = tuple((name, each.term) for name, each in self._routes.items())
-        return self.send([Send(CONTROLLERS, Find(terms))], now)
+        return self.send([Send(CONTROLLERS, Find(terms, tuple(self._lost)))], now)
 
     def _move(self, bucket: str, term: int, primary: str) -> None:
         route = self._routes[bucket]

@@ -366,6 +366,8 @@ class Find:
 
     terms: tuple[tuple[str, int], ...]
     """(bucket, the newest term that it knows); of buckets that are not named it wants all."""
+    lost: tuple[str, ...] = ()
+    """Servers that it has lost: they may be reached elsewhere now, as after another token."""
 
 
 @dataclass(frozen=True)

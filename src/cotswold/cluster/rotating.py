@@ -1,0 +1,76 @@
+"""Endpoints of which the tokens are those of a file that may be written again while they are in use.
+
+Knows: when the file is looked at. Does not know: who listens, what a token is for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError
+from cotswold.host import Token, cluster_token_of, token_of
+from cotswold.host.keyring import Keyring, KeyringFile
+
+_LOOK_SECONDS = 1.0
+FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
+"""The environment variable that names the file with the tokens of a cluster."""
+
+
+class Rotating:
+    """The tokens of a process."""
+
+    def __init__(
+        self, given: Token | KeyringFile, trouble: Callable[[str], None] = lambda sentence: None
+    ) -> None:
+        """``trouble`` hears what is wrong with the file, and with a port for the new token."""
+        self._given, self._trouble = given, trouble
+        self._looked = float("-inf")
+        self._failed = False
+
+    @classmethod
+    def of_file(
+        cls, path: str | None, trouble: Callable[[str], None] = lambda sentence: None
+    ) -> Rotating | None:
+        """Those in a file; without one the token in the environment, if there is one."""
+        if path is not None:
+            return cls(KeyringFile(Path(path)))
+        token = token_of(os.environ)
+        return None if token is None else cls(token)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether there may be others some time."""
+        return not isinstance(self._given, Token)
+
+    @property
+    def ring(self) -> Token | Keyring:
+        """Those in use."""
+        return self._given if isinstance(self._given, Token) else self._given.refreshed()
+
+    def tick(self, endpoints: Iterable[Endpoint], now: float) -> None:
+        """Look whether there are others, now and then; then endpoints have these."""
+        if isinstance(self._given, Token) or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        ring = self._given.refreshed()
+        if trouble := self._given.take_trouble():
+            self._trouble(trouble)
+        for each in endpoints:
+            try:
+                each.rotate(ring)
+            except MachineError as error:  # no port is free; it is tried again
+                if not self._failed:
+                    self._trouble(str(error))
+                self._failed = True
+            else:
+                self._failed = False
+
+
+def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
+    """The tokens of a cluster that outlives runs: those in a file that the environment names, or the token in
+    it; None if there is none."""
+    path = environ.get(FILE_VARIABLE, "").strip()
+    return KeyringFile(Path(path)) if path else cluster_token_of(environ)
