@@ -37,8 +37,8 @@ class Group:
         return [*self._parts.values()]
 
     @property
-    def bytes(self) -> int:
-        """Of these."""
+    def size(self) -> int:
+        """Bytes of these."""
         return sum(map(len, self._parts.values()))
 
     def add(self, snapshot: Snapshot) -> None:

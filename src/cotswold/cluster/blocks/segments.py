@@ -51,8 +51,8 @@ class Segments:
         return None if self._file is None else self._newest
 
     @property
-    def bytes(self) -> Mapping[int, int]:
-        """Of each file that is no spare one."""
+    def sizes(self) -> Mapping[int, int]:
+        """Bytes of each file that is no spare one."""
         return {number: count for number, count in self._bytes.items() if number not in self._spare}
 
     def room_for(self, count: int) -> int:
@@ -102,7 +102,7 @@ class Segments:
 
     def keep(self, wanted: Collection[int]) -> None:
         """Nobody refers to other files any more, and that is on disk."""
-        for number in [each for each in self.bytes if each not in wanted and each != self.current]:
+        for number in [each for each in self.sizes if each not in wanted and each != self.current]:
             if len(self._spare) < _SPARE_MOST and self._bytes[number] >= _ALIGNED:
                 self._spare.append(number)
             else:

@@ -157,10 +157,10 @@ class BlockStore:
         group = Group(self._heads)
         for each in snapshots:
             group.add(each)
-        emptied = self._usage.to_empty(self._segments.bytes, self._segments.current)
+        emptied = self._usage.to_empty(self._segments.sizes, self._segments.current)
         for bucket, key in () if emptied is None else blocks_in(emptied, self._heads):
             group.move(bucket, key, self._stored)
-        self._database.check_room(self._segments.room_for(group.bytes))
+        self._database.check_room(self._segments.room_for(group.size))
         return group.heads_at(self._segments.append(group.parts) if group.parts else [])
 
     def _stored(self, block: Block) -> bytes | None:
