@@ -48,8 +48,9 @@ class Restoring:
             known = self._known.get(shard)
             if known is not None and life_of(began) > life_of(known):
                 bucket = self._bucket[shard]
-                term = groups[bucket].term if bucket in groups else life_of(began)
-                row = (bucket, counts.server, life_of(began), term, shard)
+                life = life_of(began)  # the term in which it began: the group may be an older one
+                term = max(life, groups[bucket].term if bucket in groups else 0)
+                row = (bucket, counts.server, life, term, shard)
                 found.append(Restored(*row, updates_of(known), updates_of(began)))
         for shard, version in (*counts.restored, *versions.items()):
             self._known[shard] = max(self._known.get(shard, 0), version)

@@ -187,7 +187,8 @@ class Flusher:
         else:
             with self._changed:
                 now, indices = self._clock(), self._backlog.written()
-                count, took = sum(each.bytes for each in group), now - (self._began or now)
+                assert self._began is not None, "it was begun"
+                count, took = sum(each.bytes for each in group), now - self._began
                 said = Written(indices, self._backlog.window_seconds(now), count, took)
         with self._changed:
             self._is_dropping, self._began = False, None
