@@ -74,12 +74,13 @@ class Recorded(Samples):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(common(gone, applied))
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
         self.said(session, servers)
         left = self.open_of(session)
-        super().ended(session, servers, bereft)
+        lost = super().ended(session, servers, bereft)
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(common(left, applied))
+        return lost
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
         settled = super()._settle(session, ranges, how)

@@ -65,16 +65,16 @@ def replica_does(row: Row) -> str:
 
 
 def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
-    waited = [_named(each) for each in names(row, "waits_for")]
+    waited = [named(each) for each in names(row, "waits_for")]
     if doing in _WAITS and waited:
         return f"{waits} for {listed(waited)} {_WAITS[doing]}"
     return alone.get(doing, doing)
 
 
-def _named(name: str) -> str:
+def named(name: str) -> str:
     """For whom it waits, as one says it: a part of the parameters that has copies is called RUN/NUMBER.
 
-    >>> _named("coordinator"), _named("16e5810f153a94ed/0010"), _named("server-1")
+    >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
     ('the coordinator', 'bucket 10', 'server-1')
     """
     _, slash, number = name.rpartition("/")
@@ -116,6 +116,24 @@ def since(row: Row) -> str:
 def is_silent(row: Row) -> bool:
     """Whether nothing is heard of a process that was heard before."""
     return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("doing") != "starting"
+
+
+def has_disk(row: Row) -> bool:
+    """Whether a parameter server saves what it has to a disk."""
+    return isinstance(row.get("window_seconds"), int | float)
+
+
+def unsaved(row: Row) -> str:
+    """What a parameter server has that is not on its disk.
+
+    >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
+    '3.0 MB not on disk, since 0.7 s'
+    """
+    if not has_disk(row):
+        return ""
+    window = seconds_in_words(figure(row, "window_seconds"))
+    dirty = figure(row, "dirty_bytes")
+    return f"{bytes_in_words(dirty)} not on disk, since {window}" if dirty else "all on disk"
 
 
 def server_does(row: Row) -> str:

@@ -24,6 +24,8 @@ LINES_MOST = 4
 """At a time; the rest is counted."""
 _KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
 _ELECTED = "cluster_copies"
+_SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
+"""Kinds whose sentences are told as they are."""
 
 
 class News:
@@ -43,6 +45,10 @@ class News:
         kind, name = str(event["kind"]), str(event.get("name"))
         if kind in _KINDS and not event.get("portions"):  # which are refused to one worker for another
             self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
+        if kind == "cluster_revived":
+            self._note(kind, name, "")
+        if kind in _SENTENCES:
+            self._note(kind, name, str(event.get("sentence")))
         if kind == _ELECTED and event.get("what") == "elected":
             self._note(kind, name, "")
         now = self._clock()
@@ -82,6 +88,15 @@ def _line(kind: str, why: str, names: list[str]) -> str:
         case "cluster_copies":
             count = "one part" if is_one else f"{len(names)} parts"
             return f"{listed(sorted(set(names)))} took over {count} of the parameters, from copies"
+        case "cluster_revived":
+            count = "one part" if is_one else f"{len(names)} parts"
+            return f"every server that had {count} of the parameters is gone; disks have what was so before"
+        case "cluster_recalled":
+            return why
+        case "cluster_restored":
+            return f"{who} goes on from its disk with {why}"
+        case "cluster_disk":
+            return f"{who}: {why}"
         case "cluster_joined":
             return f"{who} {'has' if is_one else 'have'} joined{why}"
         case "cluster_left":

@@ -62,13 +62,19 @@ def _replicas(rows: list[doing.Row], room: int) -> Table:
 
 
 def _servers(rows: list[doing.Row], room: int) -> Table:
-    table = _table("server", "updates/s", "queue", "shards", "does")
+    saves = any(doing.has_disk(row) for row in rows)
+    table = _table(
+        "server", "updates/s", "queue", "shards", *(("not on disk", "since") if saves else ()), "does"
+    )
     for row in _chosen(rows, room, "updates_per_second"):
+        dirty = doing.bytes_in_words(doing.figure(row, "dirty_bytes"))
+        window = doing.seconds_in_words(doing.figure(row, "window_seconds"))
         table.add_row(
             str(row.get("name")),
             f"{doing.figure(row, 'updates_per_second'):,.0f}",
             doing.bytes_in_words(doing.figure(row, "waiting")),
             f"{doing.figure(row, 'shards'):.0f}",
+            *((dirty, window) if saves else ()),
             doing.server_does(row),
             style="bold red" if doing.is_silent(row) else "",
         )

@@ -37,6 +37,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
             f"{doing.bytes_in_words(doing.figure(row, 'waiting'))} in its queue, "
             f"{doing.counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
+        figures += f", {said}" if (said := doing.unsaved(row)) else ""
         found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
     for row in doing.rows(now, "evaluators"):
         found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, {doing.since(row)}")

@@ -162,6 +162,15 @@ def _news(status: Mapping[str, object]) -> list[str]:
 def _happened(event: Mapping[str, object]) -> str:
     kind, name = str(event.get("kind")).removeprefix("cluster_"), event.get("name")
     said = event.get("why") or event.get("sentence") or ""
+    match kind:
+        case "recalled":
+            return str(said)
+        case "revived":
+            return f"{doing.named(str(name))} was on no server any more, and goes on from a disk"
+        case "restored":
+            return f"{name} goes on from its disk with {said}"
+        case "disk":
+            return f"{name}: {said}"
     return f"{name} {kind} ({said})" if said else f"{name} {kind}"
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 from cotswold.cluster.keepers import Keepers
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Happened, Serving
+from cotswold.cluster.messages import Count, Counts, Happened, Serving
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
+from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
@@ -31,6 +32,7 @@ class BucketConversation(ReplicaConversation):
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandingServers)
+        self._restoring = Restoring(machine.shards)
 
     @property
     def servers(self) -> list[str]:
@@ -91,8 +93,14 @@ class BucketConversation(ReplicaConversation):
                 super()._let_hear(sender, message)
             case m.Looked() if isinstance(self._keepers, StandingServers):
                 for each in self._keepers.happened(message):
-                    told = {"name": each.name, "what": each.kind, "sentence": each.sentence}
-                    self._on_event("copies", told)
+                    about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
+                    self._on_event("copies", about)
+            case Counts() if message.server == sender:
+                if rows := self._restoring.hear(message, self._keepers.post.groups):
+                    self._on_event("restored", told(rows))
+                super()._let_hear(sender, message)
+            case Happened("disk", name, sentence) if self._keepers.is_one(sender):
+                self._on_event("disk", {"name": name, "sentence": sentence})
             case Happened(kind, name, sentence) if self._keepers.is_one(sender):
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:

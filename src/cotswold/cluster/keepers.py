@@ -106,6 +106,8 @@ class Keepers:
             self.post.find(self.controllers)
             for name in clients:
                 self.tell(name)
+        else:  # the controller may have been started again before this one could hear of it
+            self.tell(serving.name)
 
     def tell(self, client: str) -> None:
         """A server or a client is to know where controllers are."""

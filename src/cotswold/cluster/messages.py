@@ -153,6 +153,18 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Unsaved:
+    """What a server would lose if its memory and those of all others were gone now."""
+
+    dirty_bytes: int
+    """Of numbers that are not on its disk."""
+    window_seconds: float
+    """How old the oldest of these changes is."""
+    longest_seconds: float
+    """The longest that it ever was, in this process."""
+
+
+@dataclass(frozen=True)
 class Counts:
     """What the asynchronous half of a server has done so far."""
 
@@ -185,6 +197,10 @@ class Counts:
     """`taken_bytes` by who sent them: replicas that live, and ranks of such by themselves."""
     short: tuple[int, int, int] = (0, 0, 0)
     """Buckets whose updates wait for too few servers have them, how many have one of these, how many must."""
+    unsaved: Unsaved | None = None
+    """None where there is no disk."""
+    restored: tuple[tuple[int, int], ...] = ()
+    """The version with which each shard's life began that comes from this server's disk."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,12 @@ class ServerStatus:
     """For which it has not answered; 0 for one that does."""
     short: tuple[int, int, int] = (0, 0, 0)
     """As in `Counts`."""
+    dirty_bytes: int | None = None
+    """Of numbers that are not on its disk; None where it has none, likewise the next."""
+    window_seconds: float | None = None
+    """How old the oldest of these changes is: what is lost if all servers die."""
+    longest_seconds: float | None = None
+    """The longest that it ever was, in this process."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +206,11 @@ class Watching:
             counts.refused,
             silent,
             counts.short,
+            *(
+                ()
+                if (of := counts.unsaved) is None
+                else (of.dirty_bytes, of.window_seconds, of.longest_seconds)
+            ),
         )
 
     def forget(self, name: str) -> None:

@@ -19,7 +19,10 @@ _BYTES_MAX = 1 << 26
 _NEWS = 10
 _KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed")
 """Kinds of which the newest event is kept."""
-_NEWS_KINDS = ("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined")
+_NEWS_KINDS = (
+    *("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),
+    *("cluster_revived", "cluster_recalled", "cluster_restored", "cluster_disk"),
+)
 """Kinds of which the last few are."""
 
 

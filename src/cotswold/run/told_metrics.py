@@ -34,6 +34,9 @@ _OF_SERVERS: Sequence[tuple[str, str, str]] = (
     ("queued", "server_queue_updates", "Updates that wait on a server."),
     ("shards", "server_shards", "Shards that a server has."),
     ("silent_seconds", "server_silent_seconds", "For how long a server has not answered."),
+    ("dirty_bytes", "server_dirty_bytes", "Bytes of a server's numbers that are not on its disk."),
+    ("window_seconds", "server_window_seconds", "How old the oldest change is that is not on its disk."),
+    ("longest_seconds", "server_longest_window_seconds", "The longest that this was, in its process."),
 )
 _OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
     ("judges", "evaluator_samples", "Samples that counted in the parameters that it judges, or judged last."),

@@ -92,8 +92,10 @@ class Event:
 
     kind: str
     """``joined``, ``lost``, ``left``, ``backup``, ``refused``, ``failed``, ``differs``, ``reducing``,
-    ``aborted``, ``deadline``, ``epoch``."""
+    ``aborted``, ``deadline``, ``epoch``, ``revived``, ``recalled``."""
     name: str
-    """The worker or replica."""
+    """The worker or replica, or the server that is revived."""
     sentence: str = ""
     portions: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    """Of samples, as ranges."""

@@ -70,10 +70,11 @@ class Brought(Samples):
         """What each of all servers says of a session's samples."""
         self._living[session] = _account(servers, is_over=False)
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
         """The session is over on all servers, which say this of it for the last time."""
         self._living.pop(session, None)
         self._before = _sum(self._before, _account(servers, is_over=True))
+        return ()
 
 
 def _sum(*accounts: Account) -> Account:

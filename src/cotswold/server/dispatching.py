@@ -47,6 +47,7 @@ from enum import Enum
 from cotswold.server.asked import Event
 from cotswold.server.cut import NOTHING, Cut
 from cotswold.server.dispatch import Counters, Dispatch
+from cotswold.server.losses import loss
 from cotswold.server.members import Member, Members
 from cotswold.server.messages import (
     Admitted,
@@ -62,7 +63,7 @@ from cotswold.server.messages import (
     Send,
     Shard,
 )
-from cotswold.server.ranges import joined, size
+from cotswold.server.ranges import joined
 from cotswold.server.samples import Said, Samples
 from cotswold.server.saving import Saving
 
@@ -439,12 +440,12 @@ class Dispatcher:
         if self.checkpoint > self.taken:  # some have no state of it any more
             self.kept, self._cut, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
-        lost = joined(*places)
-        told = ", ".join(f"{start} to {stop - 1}" for start, stop in lost) or "none"
-        for name in sorted(names):
-            sentence = f"goes on from a disk; of what counted, {size(lost)} samples are lost: {told}"
-            self.events.append(Event("revived", name, sentence))
+        self.events += [Event("revived", each, "goes on from a disk") for each in sorted(names)]
+        self._tell_lost(joined(*places), "that counted")
         return sends
+
+    def _tell_lost(self, places: Ranges, of: str) -> None:
+        self.events.append(loss(places, self.rules.samples, self.ledger.epoch, of))
 
     def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
         """What all servers say, by session, moves the ledger."""
@@ -452,11 +453,14 @@ class Dispatcher:
         for session in living:
             self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
         for session in [each for each in self._over if each not in living]:
-            self.members.forget(self._over.pop(session))
+            name = self._over.pop(session)
+            self.members.forget(name)
             # every server says for the last time what it has of it
             lost = self._bereft.pop(session, set())
-            bereft = [place for place, (name, _) in enumerate(self.servers) if name in lost]
-            self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], bereft)
+            bereft = [place for place, (server, _) in enumerate(self.servers) if server in lost]
+            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], bereft)
+            if lost and gone:
+                self._tell_lost(gone, f"that {name} had in hand")
             if self._cut is not None:
                 self._cut.ended(session)
 

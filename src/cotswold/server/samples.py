@@ -184,14 +184,16 @@ class Samples:
         self._settle(session, common(known, somewhere), "torn")
         self._settle(session, known, "refused")
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
         """The session is over on all servers, which say this of it for the last time; ``bereft``: the places
-        of those that have lost some of it."""
+        of those that have lost some of it. What was open and is in no memory: it is lost."""
         self.said(session, servers)
-        for place in bereft:
+        lost = [
             self.recalled(session, without(self.open_of(session), joined(*servers[place])))
+            for place in bereft
+        ]
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
-        self.recalled(session, self.open_of(session))
+        return joined(*lost, self.recalled(session, self.open_of(session)))
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
         """A server has lost its memory, and has only this of each session; places that count no more."""
@@ -212,9 +214,11 @@ class Samples:
         left = {session: without(ranges, below) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
-    def recalled(self, session: int, ranges: Ranges) -> None:
-        """The session has these no more, and no server has or will have them."""
-        self._free_again(self._settle(session, ranges, "lost"))
+    def recalled(self, session: int, ranges: Ranges) -> Ranges:
+        """The session has these no more, and no server has or will have them; those that it had."""
+        lost = self._settle(session, ranges, "lost")
+        self._free_again(lost)
+        return lost
 
     def _free_again(self, lost: Ranges) -> None:
         again = () if self.is_stopped else (self._line,)

@@ -17,10 +17,28 @@ def later(version: int, lives: int) -> int:
     return version + lives * _LIFE
 
 
+def updates_of(version: int) -> int:
+    """The number of updates.
+
+    >>> updates_of(later(7, 2))
+    7
+    """
+    return version % _LIFE
+
+
+def life_of(version: int) -> int:
+    """In which life.
+
+    >>> life_of(later(7, 2))
+    2
+    """
+    return version // _LIFE
+
+
 def behind(now: int, then: int) -> int:
     """How many updates came since; of another life, how many more there were.
 
     >>> behind(7, 5), behind(later(7, 2), 5), behind(later(3, 2), 5)
     (2, 2, 0)
     """
-    return max(0, now % _LIFE - then % _LIFE)
+    return max(0, updates_of(now) - updates_of(then))

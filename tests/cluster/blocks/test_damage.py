@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.cluster.blocks.states import BUCKETS, changes_at, snapshot, state_at
+from tests.cluster.blocks.states import BLOCKS, BUCKETS, changes_at, snapshot, state_at
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Damage, DamagedError, Snapshot
+from cotswold.cluster.blocks import BlockKey, BlockStore, Damage, DamagedError, Head, Snapshot
 from cotswold.cluster.blocks.damage import RecordError
 from cotswold.cluster.blocks.database import Database
 from cotswold.cluster.blocks.manifest import check_manifest
-from cotswold.cluster.blocks.records import block_key, block_record, head_key
+from cotswold.cluster.blocks.records import Block, head_key, head_record
 from cotswold.errors import StoreError, UserError
 
 INDEX = 3
@@ -72,11 +73,12 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
     found = dict[str, list[Path]]()
     for place in sorted(folder.rglob("*")):
         if place.is_file() and place.stat().st_size:
-            found.setdefault(place.suffix or place.name.split("-")[0], []).append(place)
+            kind = "contents" if place.parent.name == "contents" else place.suffix or place.name.split("-")[0]
+            found.setdefault(kind, []).append(place)
     return found
 
 
-KINDS = (".blob", ".sst", "MANIFEST", "CURRENT", "IDENTITY", "OPTIONS", "LOG", ".json", "lock", "seal")
+KINDS = ("contents", ".sst", "MANIFEST", "CURRENT", "IDENTITY", "OPTIONS", "LOG", ".json", "lock", "seal")
 
 
 def test_every_kind_of_file_is_tried(sound: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_flipped_bit_in_a_block_is_told_by_bucket_vector_and_shard(sound: Path
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("squares", 2)
     shutil.copytree(sound, folder)
     value = state_at(bucket, INDEX)[key]
-    (place,) = [each for each in folder.rglob("*.blob") if value in each.read_bytes()]
+    (place,) = [each for each in folder.glob("contents/*") if value in each.read_bytes()]
     flip(place, place.read_bytes().index(value) + len(value) // 2)
     assert damage_of(folder) == {(bucket, key)}
 
@@ -119,6 +121,18 @@ def stored(folder: Path, changes: dict[bytes, bytes]) -> None:
     database.close()
 
 
+def head_in(folder: Path, bucket: str) -> Head:
+    with BlockStore(folder) as store:
+        return store.heads()[bucket]
+
+
+def refer(folder: Path, bucket: str, key: BlockKey, block: Block) -> None:
+    """Have the index say that a block lies somewhere else."""
+    head = head_in(folder, bucket)
+    wrong = replace(head, blocks={**head.blocks, key: block})
+    stored(folder, {head_key(bucket): head_record(head_key(bucket), wrong)})
+
+
 @pytest.mark.parametrize(
     "other", [("bucket 2", BlockKey("weights", 0)), ("bucket 1", BlockKey("weights", 1))]
 )
@@ -127,34 +141,38 @@ def test_a_block_of_another_key_in_its_place_is_named(
 ) -> None:
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("weights", 0)
     shutil.copytree(sound, folder)
-    database = Database(folder / "db")
-    wrong = database.get(block_key(*other))
-    database.close()
-    assert wrong is not None
-    stored(folder, {block_key(bucket, key): wrong})
+    refer(folder, bucket, key, head_in(folder, other[0]).blocks[other[1]])
     assert damage_of(folder) == {(bucket, key)}
 
 
 def test_an_older_block_in_its_place_is_named(sound: Path, tmp_path: Path) -> None:
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("weights", 0)
     shutil.copytree(sound, folder)
-    place = block_key(bucket, key)
-    stored(folder, {place: block_record(place, INDEX - 1, changes_at(bucket, INDEX - 1)[key])})
-    with (
-        BlockStore(folder) as store,
-        pytest.raises(DamagedError, match=r"bucket 1, weights, shard 0 .it is of index 2"),
-    ):
-        store.read(bucket)
+    (place,) = folder.glob("contents/*")
+    older = changes_at(bucket, INDEX - 1)[key]
+    block = head_in(folder, bucket).blocks[key]
+    refer(folder, bucket, key, replace(block, at=place.read_bytes().index(older)))
+    assert damage_of(folder) == {(bucket, key)}
 
 
 @pytest.mark.parametrize("length", [0, 5, 100])
 def test_a_torn_block_is_named(sound: Path, tmp_path: Path, length: int) -> None:
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("weights", 0)
     shutil.copytree(sound, folder)
-    place = block_key(bucket, key)
-    whole = block_record(place, INDEX, state_at(bucket, INDEX)[key])
-    stored(folder, {place: whole[:length]})
+    (place,) = folder.glob("contents/*")
+    block = head_in(folder, bucket).blocks[key]
+    end = block.at + length
+    content = place.read_bytes()
+    place.write_bytes(content[:end] + bytes(block.stored - length) + content[block.at + block.stored :])
     assert damage_of(folder) == {(bucket, key)}
+
+
+def test_contents_that_are_gone_are_named_block_by_block(sound: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(sound, folder)
+    (place,) = folder.glob("contents/*")
+    place.unlink()
+    assert damage_of(folder) == {(bucket, key) for bucket in BUCKETS for key in BLOCKS}
 
 
 def test_a_damaged_head_is_named_and_other_buckets_are_there(sound: Path, tmp_path: Path) -> None:
@@ -167,7 +185,10 @@ def test_a_damaged_head_is_named_and_other_buckets_are_there(sound: Path, tmp_pa
 def test_damage_is_healed_by_writing_again(sound: Path, tmp_path: Path) -> None:
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("weights", 0)
     shutil.copytree(sound, folder)
-    stored(folder, {block_key(bucket, key): b"", head_key("bucket 2"): b""})
+    (place,) = folder.glob("contents/*")
+    flip(place, head_in(folder, bucket).blocks[key].at)
+    stored(folder, {head_key("bucket 2"): b""})
+    assert damage_of(folder) == {(bucket, key), ("bucket 2", None)}
     with BlockStore(folder) as store:
         head = f"head {bucket} {INDEX}".encode()
         store.write(Snapshot(bucket, INDEX, head, {key: state_at(bucket, INDEX)[key]}))

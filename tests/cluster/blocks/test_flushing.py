@@ -42,15 +42,36 @@ def of(index: int, bucket: str = "bucket 1", size: int = 10) -> Snapshot:
     return Snapshot(bucket, index, b"", {KEY: bytes(size)})
 
 
+def written(said: Said, *indices: tuple[str, int]) -> None:
+    told = said.get(timeout=WITHIN)
+    assert isinstance(told, Written) and told.indices == indices and told.window_seconds == 0.0
+
+
+def test_it_is_told_how_long_a_write_takes_and_took() -> None:
+    now, said, store = [0.0], Said(), Fake()
+    store.may_write.clear()
+    flusher = Flusher(store, said.put, AT_ONCE, clock=lambda: now[0])
+    assert flusher.writing_seconds == 0.0
+    flusher.offer(of(1, size=600))
+    assert store.began.wait(WITHIN)
+    now[0] = 3.0
+    assert (flusher.writing_seconds, flusher.window_seconds) == (3.0, 3.0)
+    store.may_write.set()
+    told = said.get(timeout=WITHIN)
+    assert isinstance(told, Written) and (told.bytes, told.seconds) == (600, 3.0)
+    assert flusher.writing_seconds == 0.0
+    assert flusher.close(WITHIN)
+
+
 def test_what_is_offered_is_on_disk_once_that_is_told(tmp_path: Path) -> None:
     said = Said()
     with BlockStore(tmp_path) as store:
         flusher = Flusher(store, said.put, AT_ONCE)
         assert flusher.offer(of(7))
-        assert said.get(timeout=WITHIN) == Written((("bucket 1", 7),), 0.0)
+        written(said, ("bucket 1", 7))
         assert store.heads()["bucket 1"].index == 7
         flusher.drop("bucket 1")
-        assert said.get(timeout=WITHIN) == Written((), 0.0)
+        written(said)
         assert store.heads() == {}
         assert flusher.close(WITHIN)
 
@@ -66,8 +87,7 @@ def test_writes_that_fail_are_told_and_tried_again_with_the_newest() -> None:
     assert isinstance(said.get(timeout=WITHIN), WriteFailed) and isinstance(
         said.get(timeout=WITHIN), WriteFailed
     )
-    told = said.get(timeout=WITHIN)
-    assert isinstance(told, Written) and told.indices == (("bucket 1", 2),)
+    written(said, ("bucket 1", 2))
     assert flusher.close(WITHIN)
 
 
@@ -104,8 +124,8 @@ def test_a_bucket_that_is_dropped_while_it_is_written_is_gone_and_may_come_back(
     assert store.began.wait(WITHIN)
     flusher.drop("bucket 1")
     store.may_write.set()
-    assert said.get(timeout=WITHIN) == Written((), 0.0)
-    assert said.get(timeout=WITHIN) == Written((), 0.0)
+    written(said)
+    written(said)
     assert store.written == {}
     flusher.offer(of(2))
     assert flusher.close(WITHIN) and store.written == {"bucket 1": 2}

@@ -31,13 +31,14 @@ class Recorded(Samples):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> None:
+    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
         """What servers had, of a session that is over."""
         self.said(session, servers)
         left = joined(self.open_of(session))
-        super().ended(session, servers, bereft)
+        lost = super().ended(session, servers, bereft)
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(left, applied)))
+        return lost
 
     def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
         """A bucket has no more than this of what is not settled."""

@@ -1,12 +1,11 @@
-"""RocksDB as the block store uses it: one flush for a group of writes, errors in our words.
+"""RocksDB as the block store's index: one flush for a group of writes, errors in our words.
 
 Knows: RocksDB, its options and the text of its errors. Does not know: what keys and values mean.
 
 There is no log beside (WAL): a group goes into one table in memory, which is written out, synced, before
-`write` returns. RocksDB puts a table with its blob files into its manifest by one record, so a group is on
-disk whole or not at all. Two reasons. Contents are written once instead of twice. And a flipped bit
-in a log costs whatever stands behind it, of which nobody knows any more what it was; in a blob file it
-costs one value, whose key is known.
+`write` returns. RocksDB puts a table into its manifest by one record, so a group is on disk whole or not at
+all. A flipped bit in a log would cost whatever stands behind it, of which nobody knows any more what it was;
+in a table it costs a few values.
 
 RocksDB refuses all writes after one has failed. Whatever failed, the database is opened anew for the next.
 """
@@ -29,13 +28,12 @@ from cotswold.files.durable import is_full
 
 MIB = 1 << 20
 _MEMTABLE_BYTES = 64 * MIB
-_BLOB_FILE_BYTES = 256 * MIB
-_BLOB_LEAST_BYTES = 4096
+"""More than any group has, so that each is one table."""
 _LOG_BYTES, _LOG_FILES = MIB, 4
 """Of RocksDB's own words."""
 _SPARE_BYTES = 4 * MIB
 """What a group takes besides its contents, at most: tables, a new manifest, words."""
-_DATA = "CURRENT", "*.sst", "*.blob"
+_DATA = "CURRENT", "*.sst"
 _FULL = re.compile("No space left|Disk quota exceeded|Space limit reached|File too large", re.IGNORECASE)
 _CORRUPT = re.compile("Corruption|checksum mismatch|No such file", re.IGNORECASE)
 
@@ -112,9 +110,7 @@ class Database:
             batch.delete_range(start, stop)
         for key, value in puts:
             batch.put(key, value)
-        self._check_room(batch.size_in_bytes() + _SPARE_BYTES)
-        if self.refusal is not None:
-            raise self.refusal
+        self.check_room(batch.size_in_bytes())
         try:
             with self._errors():
                 self._readable().write(batch, self._write_options)
@@ -170,8 +166,12 @@ class Database:
         with self._errors():
             return Rdict(str(self._folder), options, access_type=access)
 
-    def _check_room(self, wanted: int) -> None:
-        """Raise DiskFullError before anything is begun that will not fit: cheaper than to fail."""
+    def check_room(self, wanted: int) -> None:
+        """Raise DiskFullError before anything is begun that will not fit: cheaper than to fail. Raises too
+        where nothing can be written."""
+        if self.refusal is not None:
+            raise self.refusal
+        wanted += _SPARE_BYTES
         try:
             free = shutil.disk_usage(self._folder).free
         except OSError as error:
@@ -221,15 +221,7 @@ def _options(*, is_new: bool = False, is_paranoid: bool = True) -> Options:
     options.set_paranoid_checks(is_paranoid)
     options.set_max_manifest_file_size(MIB)
     options.set_write_buffer_size(_MEMTABLE_BYTES)
-    options.set_enable_blob_files(True)
-    options.set_min_blob_size(_BLOB_LEAST_BYTES)
-    options.set_blob_file_size(_BLOB_FILE_BYTES)
-    options.set_enable_blob_gc(True)
     options.set_compression_type(DBCompressionType.none())
-    # LZ4 passes over what does not compress at 5 GB/s, and takes what is zero or repeats (new accumulators,
-    # dead units). Normal random weights: zstd 0.92 of the bytes at 1 GB/s, with shuffled bytes 0.85 at 0.5;
-    # Adagrad's accumulators 0.86, shuffled 0.76: a core's work for bytes that no disk lacks
-    options.set_blob_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(MIB)
     options.set_max_log_file_size(_LOG_BYTES)
     options.set_keep_log_file_num(_LOG_FILES)

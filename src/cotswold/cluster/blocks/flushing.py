@@ -37,6 +37,10 @@ class Written:
     """(bucket, index)"""
     window_seconds: float
     """How old the oldest change is that is not."""
+    bytes: int = 0
+    """Of what was written."""
+    seconds: float = 0.0
+    """That it took."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Flusher:
         self._drops: dict[str, None] = {}
         self._is_dropping = self._is_closing = self._is_abandoned = False
         self._broken: BaseException | None = None
+        self._began: float | None = None
+        """When the write began that is under way."""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._thread.start()
@@ -100,6 +106,12 @@ class Flusher:
         """Of all that is not on disk."""
         with self._changed:
             return self._backlog.bytes
+
+    @property
+    def writing_seconds(self) -> float:
+        """How long the write has taken so far that is under way; 0 where none is."""
+        with self._changed:
+            return 0.0 if self._began is None else self._clock() - self._began
 
     def close(self, within_seconds: float) -> bool:
         """Write all that waits at once, and end the thread; False where that was not done in time.
@@ -146,6 +158,7 @@ class Flusher:
                 group = take(now)
                 if drops or group:
                     self._drops, self._is_dropping = {}, bool(drops)
+                    self._began = now
                     return drops, group
                 if self._is_closing and self._is_done:
                     break
@@ -173,9 +186,11 @@ class Flusher:
                 said: Written | WriteFailed = WriteFailed(error, self._backlog.window_seconds(now))
         else:
             with self._changed:
-                indices = self._backlog.written()
-                said = Written(indices, self._backlog.window_seconds(self._clock()))
+                now, indices = self._clock(), self._backlog.written()
+                assert self._began is not None, "it was begun"
+                count, took = sum(each.bytes for each in group), now - self._began
+                said = Written(indices, self._backlog.window_seconds(now), count, took)
         with self._changed:
-            self._is_dropping = False
+            self._is_dropping, self._began = False, None
             self._changed.notify_all()
         self._tell(said)

@@ -1,18 +1,18 @@
-"""Keys and values of a block store, as bytes.
+"""Keys and values of a block store's index, as bytes, and what tells whether contents are what was written.
 
 Knows: how names become keys that sort by bucket, checksums. Does not know: files, RocksDB.
 
-A block's record is a checksum, the index that it was written with, and its contents. A head's record is a
-checksum, the index, the head, and the list of the bucket's blocks with the index of each: so a block that
-is missing, or is an older one than it should be, is found as well as one whose bits have flipped. A checksum
-covers the key too: a record that lies under another key does not pass.
+A head's record is a checksum, an index, the head, and the list of the bucket's blocks: of each the index it
+was written with, where it lies, and a checksum of key, index and contents. So a block whose bits have flipped
+is found, and one that lies where another should, or is older than it should be. A checksum covers the head's
+key too: a record that lies under another key does not pass.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import msgpack
 
@@ -26,7 +26,7 @@ _PREFIX = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
 _SHARD = struct.Struct(">I")
 _INDEX = struct.Struct("<Q")
-_HEAD, _BLOCK, _END = b"h", b"b", b"\0"
+_HEAD, _END = b"h", b"\0"
 NAME_BYTES_MAX = 512
 HEADS = _HEAD, bytes([_HEAD[0] + 1])
 """All keys of heads are from the first to before the second."""
@@ -59,13 +59,30 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Where the contents of a block lie."""
+
+    index: int
+    """With which it was written."""
+    segment: int
+    """The number of the file."""
+    at: int
+    """Its first byte there."""
+    stored: int
+    """Its bytes there."""
+    size: int
+    """Its bytes, as they were given."""
+    checksum: int
+    """`checksum_of` what is stored."""
+
+
+@dataclass(frozen=True)
 class Head:
-    """A bucket without its blocks."""
+    """A bucket without its blocks' contents."""
 
     index: int
     head: bytes
-    blocks: Mapping[BlockKey, int] = field(default_factory=dict)
-    """The index with which each block was written last."""
+    blocks: Mapping[BlockKey, Block] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,61 +108,46 @@ def bucket_of(key: bytes) -> str:
 
 
 def block_key(bucket: str, block: BlockKey) -> bytes:
-    """Where a block lies; raises ValueError for names or numbers that cannot be one's."""
+    """What a block is called; raises ValueError for names or numbers that cannot be one's."""
     if not 0 <= block.shard < 1 << 32:
         raise ValueError(f"a shard's number is from 0 to 2^32 - 1, not {block.shard}")
-    return b"".join((_BLOCK, _name(bucket), _END, _name(block.vector), _END, _SHARD.pack(block.shard)))
+    return b"".join((_name(bucket), _END, _name(block.vector), _END, _SHARD.pack(block.shard)))
 
 
-def blocks_of(bucket: str) -> tuple[bytes, bytes]:
-    """All keys of a bucket's blocks are from the first to before the second."""
-    start = _BLOCK + _name(bucket)
-    return start + _END, start + bytes([_END[0] + 1])
+def checksum_of(key: bytes, index: int, stored: Buffer) -> int:
+    """Of what is stored as the block called ``key``."""
+    return crc32(stored, crc32(_INDEX.pack(index), crc32(key)))
 
 
-def block_record(key: bytes, index: int, contents: Buffer) -> bytes:
-    """What lies under a block's key."""
-    raw = memoryview(contents).cast("B")
-    return b"".join((_PREFIX.pack(_checksum(key, index, raw), index), raw))
-
-
-def block_contents(key: bytes, record: bytes, index: int) -> memoryview:
-    """The contents of a block that was written with ``index``; raises RecordError where it is not that."""
-    found, contents = _verified(key, record)
-    if found != index:
-        raise RecordError(f"it is of index {found}, and should be of {index}")
-    return contents
+def verify(key: bytes, block: Block, stored: bytes) -> None:
+    """Raise RecordError for what is not what was stored as this block."""
+    if checksum_of(key, block.index, stored) != block.checksum:
+        raise RecordError("its checksum is wrong")
 
 
 def head_record(key: bytes, head: Head) -> bytes:
     """What lies under a head's key."""
-    listed: bytes = msgpack.packb([(key.vector, key.shard, at) for key, at in sorted(head.blocks.items())])
-    return block_record(key, head.index, b"".join((_LENGTH.pack(len(head.head)), head.head, listed)))
+    listed: bytes = msgpack.packb(
+        [(*astuple(key), *astuple(block)) for key, block in sorted(head.blocks.items())]
+    )
+    contents = b"".join((_LENGTH.pack(len(head.head)), head.head, listed))
+    return _PREFIX.pack(checksum_of(key, head.index, contents), head.index) + contents
 
 
 def head_of(key: bytes, record: bytes) -> Head:
     """The head in a record; raises RecordError where there is none."""
-    index, contents = _verified(key, record)
-    (length,) = _LENGTH.unpack_from(contents)
-    start = _LENGTH.size + length
-    listed = msgpack.unpackb(contents[start:])
-    blocks = {BlockKey(vector, shard): at for vector, shard, at in listed}
-    return Head(index, bytes(contents[_LENGTH.size : start]), blocks)
-
-
-def _verified(key: bytes, record: bytes) -> tuple[int, memoryview]:
-    """Index and contents of a record whose checksum is right; what is in it can be trusted from then on."""
     if len(record) < _PREFIX.size:
         raise RecordError(f"it has {len(record)} bytes, fewer than any record")
     checksum, index = _PREFIX.unpack_from(record)
     contents = memoryview(record)[_PREFIX.size :]
-    if _checksum(key, index, contents) != checksum:
+    if checksum_of(key, index, contents) != checksum:
         raise RecordError("its checksum is wrong")
-    return index, contents
-
-
-def _checksum(key: bytes, index: int, contents: memoryview) -> int:
-    return crc32(contents, crc32(_INDEX.pack(index), crc32(key)))
+    # what is in it can be trusted from here on
+    (length,) = _LENGTH.unpack_from(contents)
+    start = _LENGTH.size + length
+    listed = msgpack.unpackb(contents[start:])
+    blocks = {BlockKey(vector, shard): Block(*block) for vector, shard, *block in listed}
+    return Head(index, bytes(contents[_LENGTH.size : start]), blocks)
 
 
 def _name(name: str) -> bytes:

@@ -2,42 +2,50 @@
 
 Knows: folders, locks, records, which blocks a bucket has. Does not know: what heads and blocks mean, threads.
 
-The folder has `lock`, `format.json`, the database `db`, and `seal` (`manifest`). Every checksum is verified
-whenever something is read, ours after RocksDB's own.
+A log-structured store (Chilimbi et al. 2014, section 3.3.3): contents are appended to files (`segments`) and
+synced, then the heads, which say where they lie, go into an index (`database`), all of a group at once. So
+whatever the index names is there, whole; what is not named was never written. Files of which the index names
+nothing come free (`usage`).
+
+The folder has `lock`, `format.json`, the index `db`, `seal` (`manifest`) and the files in `contents`. Every
+checksum is verified whenever something is read.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from cotswold.cluster.blocks.damage import Damage, DamagedError, RecordError
 from cotswold.cluster.blocks.database import CorruptError, Database
+from cotswold.cluster.blocks.group import Group
+from cotswold.cluster.blocks.packing import unpacked
 from cotswold.cluster.blocks.records import (
     HEADS,
+    Block,
     BlockKey,
     Bucket,
     Head,
     Snapshot,
-    block_contents,
     block_key,
-    block_record,
-    blocks_of,
     bucket_of,
     head_key,
     head_of,
     head_record,
+    verify,
 )
+from cotswold.cluster.blocks.segments import SEGMENT_BYTES, Segments
+from cotswold.cluster.blocks.usage import Usage, blocks_in
 from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
 from cotswold.files.untrusted import MalformedError, parse_object, take
 
-FORMAT = 1
+FORMAT = 2
 _FORMAT_BYTES_MAX = 4096
 
 
@@ -49,8 +57,9 @@ class BlockStore:
     be written, StoreError where the database's own files are damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """``segment_bytes``: of a file of contents, at least."""
+        self.folder, self._segment_bytes = folder, segment_bytes
         self._mutex = threading.Lock()
         with ExitStack() as opened, disk_errors(folder, MachineError, "free some space and start again"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,6 +68,8 @@ class BlockStore:
             _check_format(folder)
             self._database = Database(folder / "db")
             opened.callback(self._database.close)
+            self._segments = Segments(folder / "contents", segment_bytes)
+            opened.callback(self._segments.close)
             self._heads = dict[str, Head]()
             self._damaged_heads: tuple[Damage, ...] = ()
             self._load()
@@ -79,13 +90,16 @@ class BlockStore:
         of many megabytes is faster than many writes. Raises DiskFullError or MachineError: then each bucket
         is as it was or, where the disk failed too late to tell, as it should be; it can be tried again.
         """
-        with self._mutex:
+        with self._mutex, self._disk_errors():
             if self._database.recover_to_write():
                 self._load()
-            heads = dict[str, Head]()
-            self._database.write(self._puts(snapshots, heads))
-            self._heads.update(heads)
-            self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket not in heads)
+            heads = self._written(snapshots)
+            self._database.write(
+                (head_key(name), head_record(head_key(name), head)) for name, head in heads.items()
+            )
+            for name, head in heads.items():
+                self._replace(name, head)
+            self._segments.keep(self._usage.needed)
 
     def read(self, bucket: str) -> Bucket:
         """A bucket with all its blocks. Raises DamagedError, which has the sound ones; KeyError where there
@@ -101,10 +115,12 @@ class BlockStore:
             except (CorruptError, RecordError) as error:
                 raise DamagedError(str(self.folder), (Damage(bucket, None, str(error)),)) from error
             blocks, damaged = dict[BlockKey, memoryview](), list[Damage]()
-            for block, index in head.blocks.items():
+            for block, place in head.blocks.items():
                 try:
-                    blocks[block] = self._contents(block_key(bucket, block), index)
-                except (CorruptError, RecordError) as error:
+                    stored = self._segments.read(place.segment, place.at, place.stored)
+                    verify(block_key(bucket, block), place, stored)
+                    blocks[block] = unpacked(stored, place.size)
+                except RecordError as error:
                     damaged.append(Damage(bucket, block, str(error)))
         found = Bucket(head.index, head.head, blocks)
         if damaged:
@@ -122,37 +138,47 @@ class BlockStore:
 
     def drop(self, bucket: str) -> None:
         """Forget a bucket, if there is one; raises as :meth:`write`."""
-        with self._mutex:
+        with self._mutex, self._disk_errors():
             if self._database.recover_to_write():
                 self._load()
             key = head_key(bucket)
-            self._database.write((), ((key, key + b"\0"), blocks_of(bucket)))
-            self._heads.pop(bucket, None)
-            self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket != bucket)
+            self._database.write((), ((key, key + b"\0"),))
+            self._replace(bucket, None)
+            self._segments.keep(self._usage.needed)
 
     def close(self) -> None:
         """Let go of the folder. All that was written is on disk anyway."""
         with self._mutex:
             self._opened.close()
 
-    def _puts(self, snapshots: Iterable[Snapshot], heads: dict[str, Head]) -> Iterator[tuple[bytes, bytes]]:
-        """The records of snapshots, one at a time, so that their memory is used again; fills ``heads``."""
+    def _written(self, snapshots: Iterable[Snapshot]) -> dict[str, Head]:
+        """Heads whose blocks are on disk: those of snapshots, and of buckets that are in a file which is
+        emptied."""
+        group = Group(self._heads)
         for each in snapshots:
-            before = heads.get(each.bucket) or self._heads.get(each.bucket)
-            listed = {} if before is None else before.blocks
-            head = Head(each.index, bytes(each.head), {**listed, **dict.fromkeys(each.blocks, each.index)})
-            for block, contents in each.blocks.items():
-                key = block_key(each.bucket, block)
-                yield key, block_record(key, each.index, contents)
-            key = head_key(each.bucket)
-            yield key, head_record(key, head)
-            heads[each.bucket] = head
+            group.add(each)
+        emptied = self._usage.to_empty(self._segments.sizes, self._segments.current)
+        for bucket, key in () if emptied is None else blocks_in(emptied, self._heads):
+            group.move(bucket, key, self._stored)
+        self._database.check_room(self._segments.room_for(group.size))
+        return group.heads_at(self._segments.append(group.parts) if group.parts else [])
 
-    def _contents(self, key: bytes, index: int) -> memoryview:
-        record = self._database.get(key)
-        if record is None:
-            raise RecordError("it is not there")
-        return block_contents(key, record, index)
+    def _stored(self, block: Block) -> bytes | None:
+        """What is stored, whatever it is, its checksum goes with it; None where nothing can be read."""
+        try:
+            return self._segments.read(block.segment, block.at, block.stored)
+        except RecordError:
+            return None
+
+    def _replace(self, bucket: str, head: Head | None) -> None:
+        """The index has this of a bucket now, and that is sound."""
+        self._usage.replaced(self._heads.pop(bucket, None), head)
+        if head is not None:
+            self._heads[bucket] = head
+        self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket != bucket)
+
+    def _disk_errors(self) -> AbstractContextManager[None]:
+        return disk_errors(self.folder, MachineError, "free some space, what was written before is intact")
 
     def _recover(self) -> None:
         if self._database.recover():
@@ -174,6 +200,7 @@ class BlockStore:
             except CorruptError:
                 pass  # the same place, from behind
         self._damaged_heads = tuple(damaged)
+        self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load_head(self, key: bytes, record: bytes, damaged: list[Damage]) -> None:
         bucket = None

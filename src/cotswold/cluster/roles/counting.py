@@ -18,6 +18,7 @@ from cotswold.server.messages import Update
 from cotswold.server.ranks import is_of
 from cotswold.server.staleness import Histogram
 from cotswold.server.updating import Updates
+from cotswold.server.versions import updates_of
 
 
 class Work:
@@ -73,7 +74,7 @@ class Work:
                 replicas[replica] = replicas.get(replica, Histogram()) + histogram
         return Counts(
             name,
-            sum(sum(one.versions.values()) for one in updates),
+            sum(updates_of(version) for one in updates for version in one.versions.values()),
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             sum(one.waiting for one in updates),

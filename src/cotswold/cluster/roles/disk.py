@@ -22,6 +22,8 @@ from cotswold.errors import FormatError, MachineError, StoreError
 from cotswold.server.copies.saved import Saved
 
 _CLOSE_SECONDS = 5.0
+_TOGETHER = 0.15
+"""Of ``flush_seconds``: so long something waits for what is written with it."""
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
 """So many bytes are read again in a second, at most, to see whether they are what was written."""
@@ -40,7 +42,7 @@ class Disk:
         damaged: Callable[[str], None],
         trouble: Callable[[str], None],
     ) -> None:
-        """What changes is in ``folder`` after ``flush_seconds``, if the disk is fast enough. By `take`,
+        """What is given is in ``folder`` before ``flush_seconds`` are over (`saving`). By `take`,
         ``saved`` hears numbers of `write`, ``damaged`` buckets that are to be written again, ``trouble``
         sentences for people. Raises as `BlockStore`."""
         self._store = BlockStore(folder)
@@ -54,9 +56,9 @@ class Disk:
         """Numbers of `write` are added to it: no block has had such a one before."""
         self._saved, self._damaged, self._trouble = saved, damaged, trouble
         self._working = Working()
-        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=flush_seconds / 4))
-        self.pause_seconds = flush_seconds / 2
-        """How often what is different is to be given."""
+        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=_TOGETHER * flush_seconds))
+        self._last = ""
+        """What the last write was like."""
         self._failing: tuple[float, float] | None = None
         """Since when the disk takes nothing, and when that was said last."""
         self._scrub_at = time.monotonic() + _SCRUB_SECONDS
@@ -81,6 +83,20 @@ class Disk:
     def unsaved_bytes(self) -> int:
         """Of what was given and is not there."""
         return self._flusher.bytes
+
+    @property
+    def pace(self) -> str:
+        """Why what was given is not there, in words."""
+        if self._failing is not None:
+            return "the disk takes nothing"
+        under_way = self._flusher.writing_seconds
+        if under_way > 1.0:
+            return f"the disk is slow, a write has been under way for {under_way:.1f} s"
+        return f"the disk is slow, {self._last}" if self._last else "the disk has taken nothing yet"
+
+    def say(self, sentence: str) -> None:
+        """Tell people something of this disk."""
+        self._trouble(sentence)
 
     def fileno(self) -> int:
         """Can be read where `take` has something."""
@@ -126,6 +142,8 @@ class Disk:
                 f"its disk is written to again, after {now - self._failing[0]:.1f} s in which it was not"
             )
             self._failing = None
+        if said.bytes:
+            self._last = f"it took {said.seconds:.2f} s for the last {said.bytes / 1e6:.1f} MB"
         for _, index in said.indices:
             self._saved(index - self._first)
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -29,6 +28,7 @@ from cotswold.cluster.messages import (
     Peers,
     Report,
     Serving,
+    Unsaved,
 )
 from cotswold.cluster.post import AnyMessage, Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
@@ -36,6 +36,7 @@ from cotswold.cluster.roles.clients import Clients
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.roles.saving import Saving
 from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.rotating import Rotating
@@ -106,7 +107,8 @@ def main(
             role.run()
         else:
             with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.trouble) as own:
-                role.run(own)
+                role.save(own, flush_seconds)
+                role.run()
     return 0
 
 
@@ -148,15 +150,17 @@ class KeeperRole:
         self._disk: Disk | None = None
         self._short = 0, 0
         """Buckets that waited for copies when that was said last."""
-        self._saved = time.monotonic()
-        """When what is different was given to the disk last."""
+        self._saving: Saving | None = None
 
-    def run(self, disk: Disk | None = None) -> None:
-        """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
+    def save(self, disk: Disk, flush_seconds: float) -> None:
+        """Have what changes on a disk after ``flush_seconds``."""
         self._disk = disk
-        if disk is not None:
-            self._machine.found_on_disk(disk.buckets)
-            self._post.endpoint.watch(disk.fileno())
+        self._machine.found_on_disk(disk.buckets)
+        self._saving = Saving(self._machine, disk, flush_seconds, time.monotonic())
+        self._post.endpoint.watch(disk.fileno())
+
+    def run(self) -> None:
+        """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
         while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
             if self._heard >= _BATCH:
                 self._go_on()
@@ -190,10 +194,10 @@ class KeeperRole:
                     self._runs[run] = Description.of(description)
                     self._runs[run].rehearse()
             case Report(bucket):
-                self._post.send(sender, reported(self._machine, self._ways, self._disk, bucket))
+                self._post.send(sender, reported(self._machine, self._ways, self._unsaved(), bucket))
             case Export(bucket):
                 whole = exported(self._machine, bucket) or [
-                    reported(self._machine, self._ways, self._disk, bucket)
+                    reported(self._machine, self._ways, self._unsaved(), bucket)
                 ]
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
@@ -257,24 +261,14 @@ class KeeperRole:
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
         self._tell_short()
-        if self._disk is not None:
-            self._save(self._disk, now)
+        if self._saving is not None:
+            self._saving.tick(now)
 
     # --- the disk ---
 
-    def _save(self, disk: Disk, now: float) -> None:
-        for bucket in self._machine.take_forgotten():
-            disk.forget(bucket)
-        for bucket in self._machine.take_recalls():
-            disk.read(bucket, partial(self._machine.recalled, bucket))
-        disk.scrub(now)
-        if now - self._saved < disk.pause_seconds:
-            return
-        since, self._saved = self._saved, now
-        for number, saved in self._machine.saves():
-            if not disk.write(number, saved, since):
-                self._machine.unsaved(number)
-                break
+    def _unsaved(self, run: str = "") -> Unsaved | None:
+        """What the disk has not, if there is one."""
+        return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
 
     def saved(self, number: int) -> None:
         """It is on the disk."""
@@ -315,7 +309,12 @@ class KeeperRole:
             self._name, [each.contents.updates for each in led], self._post.endpoint.refused
         )
         short = self._machine.short(lambda name: run in ("", run_of(name)))
-        return replace(counts, short=(*short, self._machine.copying.least))
+        return replace(
+            counts,
+            short=(*short, self._machine.copying.least),
+            unsaved=self._unsaved(run),
+            restored=tuple(shard for each in led for shard in each.restored),
+        )
 
     def _tell_short(self) -> None:
         """People should know where updates wait, and where they do so no more."""

@@ -1,6 +1,6 @@
 """What a server of copies shows to whoever operates the cluster.
 
-Knows: its machine, its roads, its disk. Does not know: who asks, how it is shown.
+Knows: its machine, its roads, what its disk lacks. Does not know: who asks, how it is shown.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 
 from cotswold.cluster.arithmetic import Array
-from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
+from cotswold.cluster.messages import CopySeen, Reported, RoadSeen, Unsaved
 from cotswold.cluster.post import AnyMessage
-from cotswold.cluster.roles.disk import Disk
 from cotswold.cluster.roles.ways import Ways
 from cotswold.cluster.transport import Endpoint
 from cotswold.server.copies.copy import Copy, Role
@@ -18,16 +17,16 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.messages import FoundSaved, Prepare
 
 
-def reported(machine: Keeper[Array], ways: Ways, disk: Disk | None, bucket: str = "") -> Reported:
-    """All that there is, or what there is of one bucket."""
+def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
+    """All that there is, or what there is of one bucket; ``unsaved``: None where there is no disk."""
     roads = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
     refused = ways.all.refused
     return Reported(
         machine.name,
         tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
-        0 if disk is None else disk.unsaved_bytes,
-        0.0 if disk is None else disk.window_seconds,
-        disk is not None,
+        0 if unsaved is None else unsaved.dirty_bytes,
+        0.0 if unsaved is None else unsaved.window_seconds,
+        unsaved is not None,
         tuple(sorted(refused.items())),
         tuple(_road(name, endpoint) for name, endpoint in roads.items()),
     )

@@ -11,6 +11,7 @@ secondary does no arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -70,6 +71,11 @@ class Contents(Generic[Values]):
     def vectors(self) -> dict[str, list[Values]]:
         """By name, those of each shard."""
         return self._server.vectors
+
+    @property
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """Of each shard, by number."""
+        return tuple(self._updates.books.versions.items())
 
     # --- in the primary ---
 
@@ -133,24 +139,31 @@ class Contents(Generic[Values]):
             frozen = FrozenState(books.checkpoint, books.frozen.versions, books.frozen.samples, is_now)
             if not is_now:
                 buffers += [write(each) for name in names for each in books.frozen.vectors[name]]
+        return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
+
+    def _change(
+        self,
+        after: int,
+        shards: Sequence[int],
+        sessions: Sequence[int],
+        frozen: FrozenState | None = None,
+    ) -> Change:
+        """What is different since an index, which are these shards and sessions, but for numbers."""
+        books = self._updates.books
         of = books.sessions
-        return Difference(
-            Change(
-                shards,
-                tuple(books.versions[number] for number in shards),
-                of.states(sessions),
-                tuple(of.living),
-                tuple(of.ended),
-                of.gone,
-                of.past,
-                books.void,
-                books.restored,
-                books.order if self._order > after else None,
-                frozen,
-                books.checkpoint,
-            ),
-            names,
-            tuple(buffers),
+        return Change(
+            tuple(shards),
+            tuple(books.versions[number] for number in shards),
+            of.states(sessions),
+            tuple(of.living),
+            tuple(of.ended),
+            of.gone,
+            of.past,
+            books.void,
+            books.restored,
+            books.order if self._order > after else None,
+            frozen,
+            books.checkpoint,
         )
 
     # --- on a disk ---
@@ -158,15 +171,25 @@ class Contents(Generic[Values]):
     def save(self, after: int) -> tuple[Change, dict[tuple[str, int], object]]:
         """Everything but numbers, and the numbers of shards that are different since an index, copied; of a
         frozen state nothing, which the coordinator wants anew where it is lost."""
-        change, vectors, arithmetic = self.since(-1).change, self._server.vectors, self._arithmetic
-        place = {number: place for place, number in enumerate(self._server.numbers)}
+        write, combine = self._arithmetic.write, self._arithmetic.combine
         numbers = {
-            (name, number): arithmetic.write(arithmetic.combine([(1.0, rows[place[number]])], None))
-            for name, rows in vectors.items()
-            for number, index in self._shards.items()
-            if index > after
+            key: write(combine([(1.0, values)], None)) for key, values in self._different(after).items()
         }
-        return replace(change, frozen=None), numbers
+        everything = tuple(self._shards), tuple(self._sessions)
+        return self._change(-1, *everything), numbers
+
+    def unsaved(self, after: int) -> list[object]:
+        """Buffers of the shards that are different since an index, as they are in memory."""
+        return [self._arithmetic.write(values) for values in self._different(after).values()]
+
+    def _different(self, after: int) -> dict[tuple[str, int], Values]:
+        place = {number: place for place, number in enumerate(self._server.numbers)}
+        shards = [number for number, index in self._shards.items() if index > after]
+        return {
+            (name, number): rows[place[number]]
+            for name, rows in self._server.vectors.items()
+            for number in shards
+        }
 
     def fits(self, saved: Saved) -> bool:
         """Whether it has the shards of this bucket."""

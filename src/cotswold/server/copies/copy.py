@@ -124,6 +124,8 @@ class Copy(Generic[Values]):
         """The same, of what was put there in this term: what was before may not be the newest of any disk."""
         self._is_saved_again = True
         """Whether anything was given to the disk in this term."""
+        self.restored: tuple[tuple[int, int], ...] = ()
+        """Shards and their versions, with which its life began, if that was here."""
         self.history = 0
         """Another number whenever it has forgotten what was here."""
         self._answered: deque[tuple[int, int]] = deque()
@@ -204,7 +206,7 @@ class Copy(Generic[Values]):
 
     def _forget(self, role: Role) -> None:
         """Whatever is here may never have been anywhere else."""
-        self.role, self.contents = role, self._make()
+        self.role, self.contents, self.restored = role, self._make(), ()
         self._prepared = self.committed = NOTHING
         self._pending.clear()
         self._held.clear()
@@ -218,6 +220,7 @@ class Copy(Generic[Values]):
         self.contents = self._make()
         self.contents.revive(disk, self.group.life)
         self.contents.stamp()
+        self.restored = self.contents.versions
         self.role, self.committed = Role.PRIMARY, NOTHING
         self._saving = self._on_disk = disk.index
 
@@ -345,14 +348,25 @@ class Copy(Generic[Values]):
 
     # --- the disk ---
 
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether `save` has something."""
+        is_old = self.contents.index <= (max(self._saving, 0) if self._is_saved_again else 0)
+        return self.role is not Role.OUTSIDE and not is_old
+
+    @property
+    def unsaved_buffers(self) -> list[object]:
+        """The numbers that `save` would have, in memory."""
+        return self.contents.unsaved(self._saving) if self.is_unsaved else []
+
     def save(self) -> Saved | None:
         """What is different since it was called last; to be put on the disk, then `saved` or `unsaved`.
 
         In each term it is saved anew, if only to say so: of any two disks that of the later term has more.
         """
-        index, after = self.contents.index, self._saving
-        if self.role is Role.OUTSIDE or index <= (max(after, 0) if self._is_saved_again else 0):
+        if not self.is_unsaved:
             return None
+        index, after = self.contents.index, self._saving
         change, numbers = self.contents.save(after)
         self._saving, self._is_saved_again = index, True
         vectors = tuple(self.contents.vectors)

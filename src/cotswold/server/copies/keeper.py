@@ -188,19 +188,31 @@ class Keeper(Generic[Values]):
 
     # --- the disk ---
 
+    @property
+    def different(self) -> list[str]:
+        """Buckets of which the disk was not given what is here."""
+        return [name for name, copy in self.copies.items() if self.copying.saves and copy.is_unsaved]
+
+    def save(self, bucket: str) -> tuple[int, Saved]:
+        """What is to be put on the disk of a bucket that is `different`, by a number that `saved` and
+        `unsaved` name."""
+        copy = self.copies[bucket]
+        each = copy.save()
+        assert each is not None, "it is different"
+        self._save += 1
+        self._saves[self._save] = copy, copy.history, each.index, each.term
+        self._on_disk[bucket] = None
+        return self._save, each
+
     def saves(self) -> Iterator[tuple[int, Saved]]:
-        """What is to be put on the disk now, one after the other, by numbers that `saved` and `unsaved` name;
-        whoever takes only some gets the others first the next time."""
-        names = list(self.copies) if self.copying.saves else []
+        """All that is to be put on the disk now, one after the other; whoever takes only some gets the others
+        first the next time."""
+        names = list(self.copies)
         start = names.index(self._first) if self._first in names else 0
         for name in (*names[start:], *names[:start]):
-            self._first, copy = name, self.copies[name]
-            each = copy.save()
-            if each is not None:
-                self._save += 1
-                self._saves[self._save] = copy, copy.history, each.index, each.term
-                self._on_disk[name] = None
-                yield self._save, each
+            self._first = name
+            if self.copying.saves and self.copies[name].is_unsaved:
+                yield self.save(name)
 
     def damaged(self, bucket: str) -> bool:
         """What the disk has of a bucket is not what was put there: all of it is put there again; False where

@@ -1,0 +1,95 @@
+"""When a server's disk is given what is different in its copies, and how much could be lost meanwhile.
+
+Knows: the machine, the disk, which buckets are due (`copies.spreading`). Does not know: what buckets hold,
+how anything is written.
+
+Of ``flush_seconds`` a change waits for up to 0.6 in memory, where others fold into it, for 0.15 with those
+that are written together, and the rest is for the disk. That is the promise while the disk is fast enough.
+When it is not nothing waits for it: changes fold for longer, the *window*, the age of the oldest change that
+is not on the disk, grows, and people are told that, and why.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cotswold.cluster.arithmetic import Array, bytes_of
+from cotswold.cluster.messages import Unsaved
+from cotswold.cluster.roles.disk import Disk
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.spreading import Spreading
+from cotswold.server.names import run_of
+
+GIVEN_AFTER = 0.6
+"""Of ``flush_seconds``."""
+_LATE = 2.0
+"""The window is too long with so many ``flush_seconds``."""
+_AGAIN_SECONDS = 0.2
+"""After which the disk is offered something again that had no room for more."""
+_SAY_SECONDS = 10.0
+"""How often it is said that the window is too long."""
+
+
+class Saving:
+    """That of one server's process."""
+
+    def __init__(self, machine: Keeper[Array], disk: Disk, flush_seconds: float, now: float) -> None:
+        self._machine, self._disk, self._flush_seconds = machine, disk, flush_seconds
+        self._spreading = Spreading(GIVEN_AFTER * flush_seconds, now)
+        self._offer_at = now
+        self._longest = 0.0
+        """The longest window so far."""
+        self._late: tuple[float, float] | None = None
+        """The longest window since it is too long, and when that was said last."""
+
+    def tick(self, now: float) -> None:
+        """Time has passed; to be called many times in ``flush_seconds``."""
+        for bucket in self._machine.take_forgotten():
+            self._disk.forget(bucket)
+        for bucket in self._machine.take_recalls():
+            self._disk.read(bucket, partial(self._machine.recalled, bucket))
+        self._disk.scrub(now)
+        self._spreading.note(self._machine.different, now)
+        if now >= self._offer_at:
+            self._give(now)
+        self._watch(now)
+
+    def unsaved(self, run: str, now: float) -> Unsaved:
+        """How much could be lost at this moment, of a run or of all."""
+        copies = self._machine.copies
+        of = [copies[name] for name in self._machine.different if run in ("", run_of(name))]
+        count = sum(bytes_of(tuple(each.unsaved_buffers)) for each in of)
+        return Unsaved(count + self._disk.unsaved_bytes, self._window(now), self._longest)
+
+    def _give(self, now: float) -> None:
+        for bucket in self._spreading.due(now):
+            number, saved = self._machine.save(bucket)
+            if not self._disk.write(number, saved, self._spreading.since(bucket)):
+                self._machine.unsaved(number)
+                self._offer_at = now + _AGAIN_SECONDS
+                return
+            self._spreading.given(bucket)
+
+    def _window(self, now: float) -> float:
+        return max(self._spreading.window_seconds(now), self._disk.window_seconds)
+
+    def _watch(self, now: float) -> None:
+        """Say where the window is too long, and when it is no more."""
+        window = self._window(now)
+        self._longest = max(self._longest, window)
+        if window <= _LATE * self._flush_seconds:
+            if self._late is not None and window <= self._flush_seconds:
+                self._disk.say(
+                    f"what is not on its disk is less than {self._flush_seconds:g} s old again; the oldest "
+                    f"was {self._late[0]:.1f} s old"
+                )
+                self._late = None
+            return
+        longest, said = self._late or (window, float("-inf"))
+        if now - said >= _SAY_SECONDS:
+            said = now
+            self._disk.say(
+                f"what is not on its disk is {window:.1f} s old, and flush_seconds is "
+                f"{self._flush_seconds:g}: {self._disk.pace}; if all servers die now, that much is lost"
+            )
+        self._late = max(longest, window), said

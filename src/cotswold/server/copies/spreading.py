@@ -1,0 +1,60 @@
+"""When each bucket is given to the disk: evenly over time, so that no moment has much to copy.
+
+Knows: names of buckets, since when each is different from what the disk was given. Does not know: what is
+different, disks, clocks (it is told the time).
+
+    what happens                            what follows
+    a bucket is different                   it is behind all others that are
+    time passes                             as many of the first are due as that in ``seconds`` all are
+    one is given to the disk                it is not different, until it is again
+    the disk takes nothing                  all stay, with the ages that they have
+
+So none is different for longer than ``seconds`` before it is given, if the disk takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class Spreading:
+    """That of one server."""
+
+    def __init__(self, seconds: float, now: float) -> None:
+        self._seconds = seconds
+        self._since: dict[str, float] = {}
+        """By bucket, the oldest first."""
+        self._noted = self._shared = now
+        """When it was told last what is different, and when buckets were due last."""
+        self._share = 0.0
+        """Buckets that are due: a part of one is kept for later."""
+
+    def note(self, different: Collection[str], now: float) -> None:
+        """These are different at this time, and no others."""
+        for bucket in different:  # what was not when it was noted last may be since then
+            self._since.setdefault(bucket, self._noted)
+        if len(self._since) > len(different):
+            these = set(different)
+            self._since = {bucket: since for bucket, since in self._since.items() if bucket in these}
+        self._noted = now
+
+    def due(self, now: float) -> list[str]:
+        """Those that are to be given now, the oldest first; then `given`."""
+        passed, self._shared = now - self._shared, now
+        share = self._share + len(self._since) * passed / self._seconds
+        late = sum(now - since >= self._seconds for since in self._since.values())
+        count = min(len(self._since), max(int(share), late))
+        self._share = min(1.0, max(0.0, share - count))
+        return list(self._since)[:count]
+
+    def since(self, bucket: str) -> float:
+        """When its oldest change was made that the disk was not given, or before."""
+        return self._since[bucket]
+
+    def given(self, bucket: str) -> None:
+        """The disk was given it as it is."""
+        del self._since[bucket]
+
+    def window_seconds(self, now: float) -> float:
+        """How old the oldest change is that the disk was not given."""
+        return max((now - since for since in self._since.values()), default=0.0)

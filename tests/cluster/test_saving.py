@@ -1,0 +1,184 @@
+"""What a server says that it could lose is what it would lose."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
+from cotswold.cluster.roles import disk as module
+from cotswold.cluster.roles.disk import Disk
+from cotswold.cluster.roles.saving import Saving
+from cotswold.errors import DiskFullError
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import Change
+
+FLUSH_SECONDS = 0.4
+BUCKETS = tuple(f"run/{number}" for number in range(5))
+KEY = ("weights", 0)
+CHANGE = Change((0,), (0,), (), (), (), (), (), 0, 0, None, None, 0)
+
+
+class Copy:
+    unsaved_buffers = (bytes(8),)
+
+
+class Machine:
+    """Buckets that change all the time: the number of each is what it holds."""
+
+    def __init__(self) -> None:
+        self.at = dict.fromkeys(BUCKETS, 0)
+        self.made: dict[str, list[float]] = {bucket: [] for bucket in BUCKETS}
+        """When each number of a bucket was made, from 1 on."""
+        self.given = dict.fromkeys(BUCKETS, 0)
+        self.copies = {bucket: Copy() for bucket in BUCKETS}
+        self._number = 0
+        self._numbers: dict[int, str] = {}
+
+    def change(self) -> None:
+        for bucket in BUCKETS:
+            self.at[bucket] += 1
+            self.made[bucket].append(time.monotonic())
+
+    @property
+    def different(self) -> list[str]:
+        return [bucket for bucket in BUCKETS if self.at[bucket] > self.given[bucket]]
+
+    def save(self, bucket: str) -> tuple[int, Saved]:
+        self._number += 1
+        self._numbers[self._number] = bucket
+        self.given[bucket] = self.at[bucket]
+        numbers = {KEY: self.at[bucket].to_bytes(8, "little")}
+        return self._number, Saved(bucket, 0, 1, self.at[bucket], CHANGE, ("weights",), numbers)
+
+    def unsaved(self, number: int) -> None:
+        self.given[self._numbers[number]] = 0
+
+    def take_recalls(self) -> list[str]:
+        return []
+
+
+class Store(BlockStore):
+    """One whose disk may be slow, or full."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.seconds = 0.0
+        self.is_full = False
+
+    def write(self, *snapshots: Snapshot) -> None:
+        time.sleep(self.seconds)
+        if self.is_full:
+            raise DiskFullError("no room left to write the disk; free some space")
+        super().write(*snapshots)
+
+
+class Server:
+    """A machine with its disk, for some time."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "BlockStore", Store)
+        self.machine, self.said = Machine(), list[str]()
+        self.disk = Disk(folder, FLUSH_SECONDS, lambda _: None, lambda _: None, self.said.append)
+        self.saving = Saving(cast(Any, self.machine), self.disk, FLUSH_SECONDS, time.monotonic())
+
+    @property
+    def store(self) -> Store:
+        return cast(Store, self.disk._store)
+
+    def serve(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not until():
+            self.machine.change()
+            self.disk.take()
+            self.saving.tick(time.monotonic())
+            time.sleep(0.005)
+
+    def windows(self) -> tuple[float, float]:
+        """How old the oldest change is that the disk lacks: as the server says, and as it is."""
+        shown, now = self.saving.unsaved("", time.monotonic()).window_seconds, time.monotonic()
+        ages = []
+        for bucket in BUCKETS:
+            found = self.store.read(bucket).blocks[BlockKey(*KEY)]
+            lost = self.machine.made[bucket][int.from_bytes(found, "little") :]
+            ages.append(now - lost[0] if lost else 0.0)
+        return shown, max(ages)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(tmp_path / "disk", monkeypatch)
+
+
+def test_the_window_that_is_shown_is_what_a_kill_at_any_time_would_cost(server: Server) -> None:
+    chance = random.Random(3)
+    with server.disk:
+        server.serve(1.0)
+        for _ in range(12):
+            server.serve(chance.uniform(0.02, 0.2))
+            shown, true = server.windows()
+            assert true - 0.02 <= shown <= true + 0.15
+        assert server.saving.unsaved("", time.monotonic()).longest_seconds >= shown
+    assert not server.said
+
+
+def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: Server) -> None:
+    with server.disk:
+        server.serve(1.0)
+        server.store.seconds = 1.2
+        server.serve(6.0, until=lambda: bool(server.said))
+        server.serve(0.3)
+        assert server.saving.unsaved("", time.monotonic()).window_seconds > 2 * FLUSH_SECONDS
+        shown, true = server.windows()  # which wait until a write is over
+        assert true <= shown + 1.3
+        (late,) = server.said
+        assert (
+            "is slow" in late
+            and "flush_seconds is 0.4" in late
+            and late.startswith("what is not on its disk is")
+        )
+        server.store.seconds = 0.0
+        server.serve(8.0, until=lambda: len(server.said) > 1)
+        assert server.said[1].startswith(
+            "what is not on its disk is less than 0.4 s old again; the oldest was"
+        )
+        server.serve(0.5)
+        shown, true = server.windows()
+        assert shown <= true + 0.15
+        assert server.saving.unsaved("", time.monotonic()).longest_seconds > 2 * FLUSH_SECONDS
+
+
+def test_while_a_disk_is_full_the_window_grows_and_the_reason_is_said(server: Server) -> None:
+    with server.disk:
+        server.serve(1.0)
+        server.store.is_full = True
+        server.serve(1.5)
+        shown, true = server.windows()
+        assert true - 0.02 <= shown <= true + 0.15
+        assert shown > 2 * FLUSH_SECONDS
+        assert any("no room left" in each for each in server.said)
+        assert any("the disk takes nothing" in each for each in server.said)
+        server.store.is_full = False
+        server.serve(8.0, until=lambda: any("again; the oldest" in each for each in server.said))
+        assert any("its disk is written to again" in each for each in server.said)
+        assert any("less than 0.4 s old again" in each for each in server.said)
+
+
+def test_what_is_different_is_no_dirtier_than_it_is_and_nothing_waits_at_the_end(server: Server) -> None:
+    with server.disk:
+        server.serve(0.6)
+        deadline = time.monotonic() + 5
+        while server.saving.unsaved("", time.monotonic()).window_seconds:
+            assert time.monotonic() < deadline
+            server.disk.take()
+            server.saving.tick(time.monotonic())
+            time.sleep(0.01)
+        assert server.saving.unsaved("", time.monotonic()).dirty_bytes == 0
+        assert {bucket: server.store.read(bucket).blocks[BlockKey(*KEY)] for bucket in BUCKETS} == {
+            bucket: at.to_bytes(8, "little") for bucket, at in server.machine.at.items()
+        }
