@@ -91,7 +91,7 @@ def test_a_primary_that_was_stopped_does_no_harm_when_it_goes_on(opened: Opener)
         while replicas.ledger.total.counted < counted + 500:
             assert time.monotonic() - began < 15, (replicas.status(), events)
             replicas.proceed(0.05)
-        assert any("from server-0" in each for each in elections(events))
+        assert any("primary server-0 missed" in each for each in elections(events))
         os.kill(stopped, signal.SIGCONT)
         check_tallies(replicas)
 
