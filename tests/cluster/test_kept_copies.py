@@ -91,7 +91,7 @@ def test_a_primary_that_was_stopped_does_no_harm_when_it_goes_on(opened: Opener)
         while replicas.ledger.total.counted < counted + 500:
             assert time.monotonic() - began < 15, (replicas.status(), events)
             replicas.proceed(0.05)
-        assert any("from server-0" in each for each in elections(events))
+        assert any("primary server-0 missed" in each for each in elections(events))
         os.kill(stopped, signal.SIGCONT)
         check_tallies(replicas)
 
@@ -106,7 +106,7 @@ def test_training_goes_on_while_the_controller_is_dead_and_it_is_started_again(o
         assert controller(replicas) != before
         os.kill(replicas.servers["server-1"], signal.SIGKILL)
         check_tallies(replicas)
-    assert any("from server-1" in each for each in elections(events))
+    assert any("primary server-1 ended" in each for each in elections(events))
 
 
 def test_a_checkpoint_is_taken_while_a_server_dies_and_another_run_goes_on_from_it(opened: Opener) -> None:

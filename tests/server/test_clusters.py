@@ -195,7 +195,7 @@ def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None
     for number in saves:  # the disk has done it before it heard
         keeper.saved(number)
     keeper.recalled("run/0000", None)
-    assert keeper.runs == ("other",) and keeper.drain(1.0) == []
+    assert list(keeper.runs) == ["other"] and keeper.drain(1.0) == []
 
 
 # --- drains ---
