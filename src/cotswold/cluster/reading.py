@@ -23,6 +23,22 @@ class MalformedError(ValueError):
     """Bytes that are no message of these classes."""
 
 
+class Buffers(list[Buffer]):
+    """Those that came with some messages."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        super().__init__(buffers)
+        self._left = len(self)
+
+    def row(self, start: int, stop: int) -> tuple[Buffer, ...]:
+        """Some that lie one after the other; of all rows together there are no more than buffers, lest a
+        short message become a long one."""
+        self._left -= stop - start
+        if not 0 <= start <= stop <= len(self) or self._left < 0:
+            raise MalformedError(f"buffers {start} to {stop} of {len(self)}")
+        return tuple(self[start:stop])
+
+
 def reader(hint: Any) -> Reader:
     """How values of a type are read; for a type that does not travel a function that refuses all."""
     if hint is object:
@@ -32,6 +48,8 @@ def reader(hint: Any) -> Reader:
         return _union(inner)
     if origin is Literal:
         return _plain(lambda value: value in inner and isinstance(value, str | int), hint)
+    if origin is tuple and inner == (object, Ellipsis):
+        return _read_row
     if origin is tuple and inner[1:] == (Ellipsis,):
         return _tuple(reader(inner[0]), inner[0], hint)
     if origin is tuple:
@@ -103,6 +121,16 @@ def _read_buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not 0 <= number < len(buffers):
         raise MalformedError(f"buffer {number} of {len(buffers)}")
     return buffers[number]
+
+
+def _read_row(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """Buffers one by one, or those from one to before another."""
+    if isinstance(value, list):
+        return tuple([_read_buffer(one, buffers) for one in value])
+    ends = value.get("") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(ends, list) or [*map(type, ends)] != [int, int]:
+        raise MalformedError(f"{value!r:.60} where buffers are due")
+    return (buffers if isinstance(buffers, Buffers) else Buffers(buffers)).row(*ends)
 
 
 def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
