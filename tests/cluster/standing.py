@@ -17,7 +17,7 @@ from tests.ports import free_ports
 from cotswold.cluster.station import Station, StationSettings
 from cotswold.host import ForkServer, Token
 from cotswold.server.control.controller import Control
-from cotswold.server.copies.copy import Copying
+from cotswold.server.copies.copying import Copying
 
 
 class Host:
