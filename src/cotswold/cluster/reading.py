@@ -70,15 +70,33 @@ def reader(hint: Any) -> Reader:
 def class_reader(kind: type) -> Reader:
     """How a dataclass is read: a list of its name and its fields in order."""
     hints = get_type_hints(kind)
-    readers = [reader(hints[each.name]) for each in dataclasses.fields(kind)]
+    own = [hints[each.name] for each in dataclasses.fields(kind)]
+    readers, enough = [reader(each) for each in own], [_enough(each) for each in own]
     name, length = kind.__name__, len(readers) + 1
+    known: dict[tuple[type, ...], list[int]] = {}
+    """By the types of what came, if it was such a one once: which fields are more than their types."""
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
         if not isinstance(value, list) or len(value) != length or value[0] != name:
             raise MalformedError(f"no {name}")
-        return kind(*[each(field, buffers) for each, field in zip(readers, value[1:], strict=True)])
+        kinds, fields = tuple(map(type, value)), value[1:]
+        places = known.get(kinds)
+        for place in range(length - 1) if places is None else places:
+            fields[place] = readers[place](fields[place], buffers)
+        if places is None:
+            known[kinds] = [place for place, each in enumerate(kinds[1:]) if each not in enough[place]]
+        return kind(*fields)
 
     return read
+
+
+def _enough(hint: Any) -> frozenset[type]:
+    """Types whose values are values of a field, as they are."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return frozenset[type]().union(*map(_enough, get_args(hint)))
+    if hint is None:
+        return frozenset({types.NoneType})
+    return frozenset({hint}) if hint in (float, *_HOLDS) else frozenset()
 
 
 def _plain(holds: Callable[[Encoded], bool], hint: Any) -> Reader:
