@@ -59,6 +59,9 @@ class Contents(Generic[Values]):
         """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
         self._is_lent = False
         """Whether a frozen state has the very numbers that updates would change."""
+        self._place = {number: place for place, number in enumerate(server.numbers)}
+        """Of a shard among those of a vector."""
+        self._sizes = [shard.stop - shard.start for shard in server.shards]
         updates.books.sessions.keeps_past = True
 
     @property
@@ -92,11 +95,7 @@ class Contents(Generic[Values]):
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
             return send
-        place, shards = (
-            {number: place for place, number in enumerate(self._server.numbers)},
-            self._server.shards,
-        )
-        sizes = [shards[place[number]].stop - shards[place[number]].start for number in message.shards]
+        sizes = [self._sizes[self._place[number]] for number in message.shards]
         copies = [
             self._arithmetic.read(buffer, size) for buffer, size in zip(message.buffers, sizes, strict=True)
         ]
@@ -123,10 +122,9 @@ class Contents(Generic[Values]):
         shards = tuple(number for number, index in self._shards.items() if index > after)
         sessions = [number for number, index in self._sessions.items() if index > after]
         vectors = self._server.vectors
-        names = tuple(vectors)
-        place = {number: place for place, number in enumerate(self._server.numbers)}
-        write = self._arithmetic.write
-        buffers = [write(vectors[name][place[number]]) for name in names for number in shards]
+        names, write = tuple(vectors), self._arithmetic.write
+        places = [self._place[number] for number in shards]
+        buffers = [write(vectors[name][place]) for name in names for place in places]
         frozen = None
         if books.frozen is not None and self._frozen > after:
             is_now = self._froze_then and self._frozen == self.index
@@ -159,9 +157,8 @@ class Contents(Generic[Values]):
         """Everything but numbers, and the numbers of shards that are different since an index, copied; of a
         frozen state nothing, which the coordinator wants anew where it is lost."""
         change, vectors, arithmetic = self.since(-1).change, self._server.vectors, self._arithmetic
-        place = {number: place for place, number in enumerate(self._server.numbers)}
         numbers = {
-            (name, number): arithmetic.write(arithmetic.combine([(1.0, rows[place[number]])], None))
+            (name, number): arithmetic.write(arithmetic.combine([(1.0, rows[self._place[number]])], None))
             for name, rows in vectors.items()
             for number, index in self._shards.items()
             if index > after
@@ -174,11 +171,10 @@ class Contents(Generic[Values]):
 
     def revive(self, saved: Saved, life: int) -> None:
         """Begin another life with what a disk has."""
-        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
         zeros, numbers = self._arithmetic.zeros, saved.numbers
         places = [(name, number) for name in saved.vectors for number in saved.change.shards]
         buffers = [  # what is not there has never been anything else than zeros
-            numbers[each] if each in numbers else self._arithmetic.write(zeros(sizes[each[1]]))
+            numbers[each] if each in numbers else self._arithmetic.write(zeros(self._sizes[self._place[each[1]]]))
             for each in places
         ]
         self.install(
@@ -195,17 +191,15 @@ class Contents(Generic[Values]):
         """What was prepared is so."""
         change, books = prepare.change, self._updates.books
         assert change is not None, "what is installed is different"
-        numbers = self._server.numbers
-        place = {number: place for place, number in enumerate(numbers)}
-        sizes = [shard.stop - shard.start for shard in self._server.shards]
+        places, sizes = [self._place[number] for number in change.shards], self._sizes
         vectors, buffers = self._server.vectors, iter(prepare.buffers)
         for name in prepare.names:
             # a new list: the frozen state may have the old one
             rows = (
                 list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
             )
-            for number in change.shards:
-                rows[place[number]] = self._arithmetic.read(next(buffers), sizes[place[number]])
+            for place in places:
+                rows[place] = self._arithmetic.read(next(buffers), sizes[place])
             vectors[name] = rows
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
