@@ -71,6 +71,8 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Values
 
+_SETTLE_SECONDS = 0.5
+"""For so long, and at most twice as long, numbers are left in the memory of the message with which they came."""
 FIRST = 1
 """The term in which all copies are new, and so alike."""
 
@@ -108,7 +110,7 @@ class Copy(Generic[Values]):
         self.contents = make()
         self._pending: deque[Prepare] = deque()
         self._prepared = NOTHING
-        self._primary_heard = 0.0
+        self._primary_heard = self._settled = 0.0
         self._proposed = float("-inf")
         self._spoke = spoke
         self._peers = Peers(copying, spoke)
@@ -321,9 +323,10 @@ class Copy(Generic[Values]):
         """Time has passed."""
         if self.role is Role.PRIMARY:
             return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
-        if self.role is Role.SECONDARY:
-            return self._watch_primary(now)
-        return []
+        if now - self._settled >= _SETTLE_SECONDS:
+            self._settled = now
+            self.contents.settle()
+        return self._watch_primary(now) if self.role is Role.SECONDARY else []
 
     def _watch_peers(self, now: float) -> list[Send]:
         sends = self._peers.watch(self._offer, now)
