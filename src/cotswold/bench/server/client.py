@@ -105,7 +105,10 @@ class Client:
         self._await(hear, lambda: not waiting, updates)
 
     def _await(
-        self, hear: Callable[[AnyMessage], None], until: Callable[[], bool], unanswered: Mapping[str, m.Message]
+        self,
+        hear: Callable[[AnyMessage], None],
+        until: Callable[[], bool],
+        unanswered: Mapping[str, m.Message],
     ) -> None:
         """Hear until something holds; what is not answered is sent again to whoever has a bucket now, which
         has not heard what was sent to whoever had it, and to all after a while: a primary whose lease is over

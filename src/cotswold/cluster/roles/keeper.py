@@ -62,7 +62,7 @@ from cotswold.server.messages import (
 )
 from cotswold.server.names import run_of
 
-_TICK_SECONDS = 0.02
+_TICK_SECONDS = 0.05
 _BATCH = 256
 """So many messages are heard before what waits is applied, whatever else has come."""
 _UNREAD_BYTES = 1 << 24
