@@ -27,6 +27,8 @@ def _read(hint: Any, value: Encoded, buffers: Sequence[Buffer]) -> Any:
         return _read_one_of(inner, value, buffers)
     if origin is Literal:
         return _is(value in inner and isinstance(value, str | int), value, hint)
+    if origin is tuple and inner == (object, Ellipsis) and isinstance(value, dict):
+        return _row(value, buffers)
     if origin is tuple and inner[1:] == (Ellipsis,):
         _is(isinstance(value, list), value, hint)
         return tuple(_read(inner[0], each, buffers) for each in value)
@@ -78,3 +80,11 @@ def _buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not 0 <= number < len(buffers):
         raise MalformedError(f"buffer {number} of {len(buffers)}")
     return buffers[number]
+
+
+def _row(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    ends = value.get("")
+    _is(len(value) == 1 and isinstance(ends, list) and len(ends) == 2, value, "row")
+    start, stop = (_plain(int, each) for each in ends)
+    _is(0 <= start <= stop <= len(buffers), value, "row")
+    return tuple(buffers[start:stop])

@@ -97,6 +97,8 @@ def test_a_message_with_many_portions_needs_no_long_header() -> None:
         {"message": ["Node", 1, 2]},  # a part is no message
         {"message": ["Push", 1, 2, 3, None, [4], [0], [{"": 1}]]},  # no such buffer
         {"message": ["Push", 1, 2, 3, None, [4], [0], ["abc"]]},
+        {"message": ["Push", 1, 2, 3, None, [4], [0], {"": [0, 2]}]},
+        {"message": [["Push", 1, 2, 3, None, [4], [0], {"": [0, 1]}]] * 2},  # the same twice
         {"message": [["Leave", 1, "why"], "Leave"]},
         {"message": [["Leave", 1, "why"], []]},
         {"message": [[]]},
@@ -188,6 +190,9 @@ def _encoded(hint: Any) -> st.SearchStrategy[Any]:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         right = st.one_of(*map(_encoded, inner))
+    elif origin is tuple and inner == (object, Ellipsis):
+        ends = st.lists(st.integers(-1, 3), min_size=1, max_size=3) | st.just([0, 2])
+        right = st.lists(_encoded(object), max_size=3) | ends.map(lambda two: {"": two})
     elif origin is tuple and inner[1:] == (Ellipsis,):
         right = st.lists(_encoded(inner[0]), max_size=3)
     elif origin is tuple:

@@ -14,7 +14,7 @@ from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import DRIFT, Lease
-from cotswold.server.copies.peers import DEAF, Offer, Peers, is_silent
+from cotswold.server.copies.peers import DEAF, Neighbours, Offer, Peers, is_silent
 from cotswold.server.copies.routing import Router
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -444,14 +444,14 @@ def test_a_learner_hears_from_the_primary_alone() -> None:
 
 def test_a_server_that_speaks_of_other_buckets_is_not_silent_soon() -> None:
     copying = Copying()
-    assert is_silent("b", 10.0, {"b": 10.0}, 10.6, copying)
-    assert is_silent("b", 10.0, {}, 10.6, copying)
-    assert not is_silent("b", 10.0, {"b": 10.5}, 10.6, copying)
-    assert is_silent("b", 10.0, {"b": 14.0}, 10.1 + DEAF * copying.silent_seconds, copying)
+    assert is_silent("b", 10.0, Neighbours({"b": 10.0}), 10.6, copying)
+    assert is_silent("b", 10.0, Neighbours(), 10.6, copying)
+    assert not is_silent("b", 10.0, Neighbours({"b": 10.5}), 10.6, copying)
+    assert is_silent("b", 10.0, Neighbours({"b": 14.0}), 10.1 + DEAF * copying.silent_seconds, copying)
 
 
 def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> None:
-    peers = Peers(Copying(), {})
+    peers = Peers(Copying(), Neighbours())
     peers.regroup(GROUP, 0.0)
 
     def answer(index: int, now: float) -> None:
@@ -473,6 +473,25 @@ def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> 
     peers.tell(offer(2), 3.0)
     assert sent(2, 3.8) == 0, "the last took long"
     assert sent(2, 4.1) == 2
+
+
+def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_buckets() -> None:
+    neighbours = Neighbours()
+    many = [Peers(Copying(), neighbours) for _ in range(10)]
+    beats = [0] * len(many)
+    offer = Offer(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).since(-1))
+    for each in many:
+        each.regroup(Group(BUCKET, 1, "a", ("b",)), 0.0)
+        each.heard("b", Prepared(BUCKET, 1, "b", 0, False), offer, 0.0)
+    for tick in range(200):
+        for place, each in enumerate(many):
+            beats[place] += len(each.watch(offer, tick / 20))
+    assert sum(beats) < 300, "10 s of a beat each 0.1 s, and of each bucket one each 0.5 s"
+    assert min(beats) >= 10, "each is heard of"
+    newer = Offer(BUCKET, 1, 1, 1, lambda _: contents(BUCKET).since(-1))
+    for each in many:
+        each["b"].sent = each["b"].has = 1
+    assert all(each.watch(newer, 10.2) for each in many), "that it is committed it hears at once"
 
 
 # --- leases ---

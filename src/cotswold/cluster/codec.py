@@ -3,7 +3,8 @@
 Knows: the classes of messages, how they are written. Does not know: what a message means, sockets.
 
 A message is a list: the name of its class, then its fields in order. Several that go together are a list of
-such. A buffer is a number, its place among the buffers. Whatever arrives is checked against the types of the
+such. A buffer is a number, its place among the buffers; a row of buffers the places of the first and behind
+the last. Whatever arrives is checked against the types of the
 fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
 
 Of another release a message may have another name or number of fields; then it is refused by its name, with
@@ -15,14 +16,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from operator import attrgetter
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.reading import Buffer, Encoded, MalformedError, class_reader
+from cotswold.cluster.reading import Buffer, Buffers, Encoded, MalformedError, class_reader
 from cotswold.server.messages import MESSAGES, Message
 
 Header = Mapping[str, object]
@@ -39,6 +40,7 @@ _LENGTHS = {each.__name__: 1 + len(dataclasses.fields(each)) for each in _CLASSE
 _NAME = re.compile(r"[A-Z][A-Za-z]{0,39}")
 _PLAIN = {int, float, str, bool, NoneType}
 """Types of values that are written as they are, which is most: no function is called for them."""
+_BUFFERS = {bytes, bytearray, memoryview}
 
 
 class UnknownError(MalformedError):
@@ -64,7 +66,8 @@ class Packing:
         """One more."""
         known = len(self._buffers)
         self._written.append(_written(message, self._buffers))
-        self.buffer_bytes += sum(memoryview(each).nbytes for each in self._buffers[known:])
+        if len(self._buffers) > known:
+            self.buffer_bytes += sum(memoryview(each).nbytes for each in self._buffers[known:])
 
     def packed(self) -> tuple[bytes, list[Buffer]]:
         """The header in msgpack, and the buffers beside it, which are not copied; raises ValueError where the
@@ -94,7 +97,8 @@ def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
         if not isinstance(found, list) or not found:
             raise MalformedError("no message")
         written = found if isinstance(found[0], list) else [found]
-        return [_read(each, buffers) for each in written]
+        known = Buffers(buffers)
+        return [_read(each, known) for each in written]
     except MalformedError:
         raise
     except Exception as error:  # whatever a stranger's bytes make msgpack or a constructor say
@@ -112,32 +116,60 @@ def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
 
 
 def _written(value: object, buffers: list[Buffer]) -> Encoded:
-    kind = type(value)
-    if dataclasses.is_dataclass(kind):
-        name, fields = _fields(kind)
-        return [
-            name,
-            *[each if type(each) in _PLAIN else _written(each, buffers) for each in fields(value)],
-        ]
+    """What msgpack knows in the place of a value; buffers are put behind those that are known."""
+    write = _WRITERS.get(type(value))
+    if write is None:
+        write = _WRITERS[type(value)] = _writer(value)
+    return write(value, buffers)
+
+
+_Writer = Callable[[Any, list[Buffer]], Encoded]
+_WRITERS: dict[type, _Writer] = {}
+"""By type of value: looked for once, for it takes longer than to write."""
+
+
+def _writer(value: object) -> _Writer:
+    if dataclasses.is_dataclass(value):
+        return _class_writer(type(value))
     if isinstance(value, Buffer):
-        buffers.append(value)
-        return {"": len(buffers) - 1}
-    if isinstance(value, tuple | list | frozenset | range):
-        items = sorted(value) if isinstance(value, frozenset) else value
-        if _PLAIN.issuperset(map(type, items)):
-            return list(items)
-        return [_written(each, buffers) for each in items]
+        return _write_buffer
+    if isinstance(value, tuple | list):
+        return _write_items
+    if isinstance(value, frozenset):
+        return lambda items, buffers: _write_items(sorted(items), buffers)
+    if isinstance(value, range):
+        return lambda items, buffers: list(items)
     if isinstance(value, Mapping):
-        return {key: _written(each, buffers) for key, each in value.items()}
-    return value
+        return lambda items, buffers: {key: _written(each, buffers) for key, each in items.items()}
+    return lambda plain, buffers: plain
 
 
-@cache
-def _fields(kind: type) -> tuple[str, Callable[[object], Sequence[object]]]:
-    """The name of a dataclass, and a function that gives the values of its fields."""
-    names = tuple(each.name for each in dataclasses.fields(kind))
+def _class_writer(kind: type) -> _Writer:
+    """Of a dataclass: its name and its fields in order."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    name = kind.__name__
+    if len(names) < 2:  # `attrgetter` gives the value itself of one
+        return lambda value, buffers: [name, *[_written(getattr(value, each), buffers) for each in names]]
+    fields = attrgetter(*names)
 
-    def values(of: Any) -> Sequence[object]:
-        return [getattr(of, name) for name in names]
+    def write(value: object, buffers: list[Buffer]) -> Encoded:
+        return [name, *[each if type(each) in _PLAIN else _written(each, buffers) for each in fields(value)]]
 
-    return kind.__name__, values
+    return write
+
+
+def _write_buffer(value: Buffer, buffers: list[Buffer]) -> Encoded:
+    buffers.append(value)
+    return {"": len(buffers) - 1}
+
+
+def _write_items(items: Sequence[object], buffers: list[Buffer]) -> Encoded:
+    """A list of plain values is msgpack's own, a tuple too; a row of buffers is told by its ends."""
+    kinds = set(map(type, items))
+    if kinds <= _PLAIN:
+        return items
+    if kinds <= _BUFFERS:
+        start = len(buffers)
+        buffers.extend(cast(Sequence[Buffer], items))
+        return {"": [start, len(buffers)]}
+    return [_written(each, buffers) for each in items]

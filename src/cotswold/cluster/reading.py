@@ -23,6 +23,22 @@ class MalformedError(ValueError):
     """Bytes that are no message of these classes."""
 
 
+class Buffers(list[Buffer]):
+    """Those that came with some messages."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        super().__init__(buffers)
+        self._left = len(self)
+
+    def row(self, start: int, stop: int) -> tuple[Buffer, ...]:
+        """Some that lie one after the other; of all rows together there are no more than buffers, lest a
+        short message become a long one."""
+        self._left -= stop - start
+        if not 0 <= start <= stop <= len(self) or self._left < 0:
+            raise MalformedError(f"buffers {start} to {stop} of {len(self)}")
+        return tuple(self[start:stop])
+
+
 def reader(hint: Any) -> Reader:
     """How values of a type are read; for a type that does not travel a function that refuses all."""
     if hint is object:
@@ -32,6 +48,8 @@ def reader(hint: Any) -> Reader:
         return _union(inner)
     if origin is Literal:
         return _plain(lambda value: value in inner and isinstance(value, str | int), hint)
+    if origin is tuple and inner == (object, Ellipsis):
+        return _read_row
     if origin is tuple and inner[1:] == (Ellipsis,):
         return _tuple(reader(inner[0]), inner[0], hint)
     if origin is tuple:
@@ -52,15 +70,33 @@ def reader(hint: Any) -> Reader:
 def class_reader(kind: type) -> Reader:
     """How a dataclass is read: a list of its name and its fields in order."""
     hints = get_type_hints(kind)
-    readers = [reader(hints[each.name]) for each in dataclasses.fields(kind)]
+    own = [hints[each.name] for each in dataclasses.fields(kind)]
+    readers, enough = [reader(each) for each in own], [_enough(each) for each in own]
     name, length = kind.__name__, len(readers) + 1
+    known: dict[tuple[type, ...], list[int]] = {}
+    """By the types of what came, if it was such a one once: which fields are more than their types."""
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
         if not isinstance(value, list) or len(value) != length or value[0] != name:
             raise MalformedError(f"no {name}")
-        return kind(*[each(field, buffers) for each, field in zip(readers, value[1:], strict=True)])
+        kinds, fields = tuple(map(type, value)), value[1:]
+        places = known.get(kinds)
+        for place in range(length - 1) if places is None else places:
+            fields[place] = readers[place](fields[place], buffers)
+        if places is None:
+            known[kinds] = [place for place, each in enumerate(kinds[1:]) if each not in enough[place]]
+        return kind(*fields)
 
     return read
+
+
+def _enough(hint: Any) -> frozenset[type]:
+    """Types whose values are values of a field, as they are."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return frozenset[type]().union(*map(_enough, get_args(hint)))
+    if hint is None:
+        return frozenset({types.NoneType})
+    return frozenset({hint}) if hint in (float, *_HOLDS) else frozenset()
 
 
 def _plain(holds: Callable[[Encoded], bool], hint: Any) -> Reader:
@@ -103,6 +139,16 @@ def _read_buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not 0 <= number < len(buffers):
         raise MalformedError(f"buffer {number} of {len(buffers)}")
     return buffers[number]
+
+
+def _read_row(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """Buffers one by one, or those from one to before another."""
+    if isinstance(value, list):
+        return tuple([_read_buffer(one, buffers) for one in value])
+    ends = value.get("") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(ends, list) or [*map(type, ends)] != [int, int]:
+        raise MalformedError(f"{value!r:.60} where buffers are due")
+    return (buffers if isinstance(buffers, Buffers) else Buffers(buffers)).row(*ends)
 
 
 def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:

@@ -57,13 +57,6 @@ class Pass(Generic[Values]):
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
 
-    def take(self, buffer: object, size: int) -> Values:
-        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
-
-        Raises ValueError where it is no such vector.
-        """
-        ...
-
     def apply(self, rule: Rule, passes: Sequence[Pass[Values]]) -> None:
         """All of them, of several shards, in place."""
         ...
@@ -188,7 +181,7 @@ class Admission(Generic[Values]):
         factored = self._tensors(update)
         try:
             activations = {
-                tensor: (self._updates.take(buffer, count * self._seen(tensor, rows)), rows)
+                tensor: (self._arithmetic.take(buffer, count * self._seen(tensor, rows)), rows)
                 for (tensor, (count, rows)), buffer in zip(
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -200,7 +193,7 @@ class Admission(Generic[Values]):
                     seen = activations[shard.tensor]
                     found.append(self._factored(update, shard, count, buffer, *seen, weights[number]))
                 else:
-                    found.append(self._updates.take(buffer, shard.stop - shard.start))
+                    found.append(self._arithmetic.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
         place = self._updates.first_not_finite(found)  # nor numbers of which no rule can take squares
@@ -223,10 +216,10 @@ class Admission(Generic[Values]):
     ) -> Values | Factors[Values]:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
         if product is not None:
-            errors = self._updates.take(buffer, examples * product.errors(first, stop))
+            errors = self._arithmetic.take(buffer, examples * product.errors(first, stop))
             gradient = product.gradient(errors, activations, (first, stop), seen_by)
         else:
-            factors = Factors(self._updates.take(buffer, examples * (stop - first)), activations, examples)
+            factors = Factors(self._arithmetic.take(buffer, examples * (stop - first)), activations, examples)
             if not update.decay:
                 return factors
             gradient = self._updates.product(factors)

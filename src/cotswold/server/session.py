@@ -136,14 +136,21 @@ class Sessions:
     @property
     def changed(self) -> bool:
         """Whether any is different since `take_changed`."""
-        return any(each.is_changed for each in self._all.values())
+        return any(each.is_changed for some in self._kinds for each in some.values())
 
     def take_changed(self) -> set[int]:
         """The numbers of those that are different since this was called last."""
-        found = {number for number, each in self._all.items() if each.is_changed}
-        for number in found:
-            self._all[number].is_changed = False
+        found = set[int]()
+        for some in self._kinds:
+            for number, each in some.items():
+                if each.is_changed:
+                    found.add(number)
+                    each.is_changed = False
         return found
+
+    @property
+    def _kinds(self) -> tuple[dict[int, Session], ...]:
+        return self._past, self._gone, self.ended, self.living
 
     @property
     def _all(self) -> dict[int, Session]:
@@ -166,8 +173,9 @@ class Sessions:
 
     def states(self, numbers: Iterable[int] | None = None) -> tuple[SessionState, ...]:
         """What a copy must know of these; of all."""
-        wanted = self._all.keys() if numbers is None else set(numbers)
-        return tuple(each.state(number) for number, each in sorted(self._all.items()) if number in wanted)
+        known = self._all
+        wanted = known if numbers is None else known.keys() & set(numbers)
+        return tuple(known[number].state(number) for number in sorted(wanted))
 
     def install(self, change: Change) -> None:
         """The primary has what is said there."""

@@ -56,6 +56,13 @@ class Arithmetic(Protocol[Values]):
         """What came in a message, in memory that is ours. Raises ValueError where it is no such vector."""
         ...
 
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
+
     def write(self, values: Values) -> object:
         """What goes into a message; later changes of ``values`` must not change it."""
         ...

@@ -16,6 +16,13 @@ from cotswold.server.admission import Factors, Pass
 from cotswold.server.messages import Shard
 
 
+class Lent(list[float]):
+    """Numbers of a message."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise AssertionError("numbers of a message are only read")
+
+
 class Lists:
     """The arithmetic of a server's shards (`cotswold.server.shard.Arithmetic`)."""
 
@@ -28,6 +35,10 @@ class Lists:
         if not isinstance(buffer, tuple) or len(buffer) != size:
             raise ValueError(f"not {size} numbers")
         return list(cast(tuple[float, ...], buffer))
+
+    def take(self, buffer: object, size: int) -> list[float]:
+        """The same, only to be read."""
+        return Lent(self.read(buffer, size))
 
     def write(self, values: list[float]) -> object:
         """What goes into a message."""
@@ -67,10 +78,6 @@ class Lists:
 
 class ListUpdates:
     """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
-
-    def take(self, buffer: object, size: int) -> list[float]:
-        """A copy of what came."""
-        return Lists().read(buffer, size)
 
     def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
         """One push after the other, number by number; then each row is made of norm 1, where it is to be."""

@@ -5,7 +5,7 @@ Knows: messages of one session, forms of a push. Does not know: processes, what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cotswold.bench.server.served import RUN, Road, endpoint_on, heard
 from cotswold.cluster.arithmetic import Array, raw
@@ -102,12 +102,27 @@ class Client:
                 waiting.discard(message.server)
                 updates.pop(message.server, None)
 
-        heard(self.post, hear, lambda: not waiting, lambda server: self._again(server, updates))
+        self._await(hear, lambda: not waiting, updates)
 
-    def _again(self, server: str, messages: Mapping[str, m.Message]) -> None:
-        """Whoever has a bucket now has not heard what was sent to whoever had it."""
-        if server in messages:
-            self.post.send(server, messages[server])
+    def _await(
+        self,
+        hear: Callable[[AnyMessage], None],
+        until: Callable[[], bool],
+        unanswered: Mapping[str, m.Message],
+    ) -> None:
+        """Hear until something holds; what is not answered is sent again to whoever has a bucket now, which
+        has not heard what was sent to whoever had it, and to all after a while: a primary whose lease is over
+        says nothing."""
+
+        def again(server: str) -> None:
+            if server in unanswered:
+                self.post.send(server, unanswered[server])
+
+        def all_again() -> None:
+            for server in list(unanswered):
+                again(server)
+
+        heard(self.post, hear, until, again, all_again)
 
     def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
         """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
@@ -128,7 +143,7 @@ class Client:
                 pulls.pop(message.server, None)
                 self.versions.update(zip(message.shards, message.versions, strict=True))
 
-        heard(self.post, hear, lambda: len(came) == len(self._own), lambda server: self._again(server, pulls))
+        self._await(hear, lambda: len(came) == len(self._own), pulls)
         return list(came.values())
 
     @property

@@ -31,6 +31,7 @@ from cotswold.cluster.description import Description
 from cotswold.cluster.messages import Counts, Finish, Serving
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.server import messages as m
@@ -146,7 +147,7 @@ class Kept:
 
     def _start(self, folder: Path) -> None:
         control = asdict(Control(copies=self._copies, lease_seconds=LEASE_SECONDS))
-        state = {"state": str(folder / "state.sqlite"), "control": control}
+        state = {"state": asdict(Place(sqlite=str(folder / "state.sqlite"))), "control": control}
         process = self._forked.start(self._call(CONTROLLER, "controller", state))
         self._held.callback(process.end)
         heard(self._post, self._serving, lambda: bool(self._addresses))

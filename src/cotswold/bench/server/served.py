@@ -247,9 +247,10 @@ def heard(
     hear: Callable[[AnyMessage], None],
     until: Callable[[], bool],
     moved: Callable[[str], None] = lambda peer: None,
+    idle: Callable[[], None] = lambda: None,
 ) -> None:
     """Let ``hear`` have every message until something holds, and ``moved`` the name of whoever is somewhere
-    else now; raises MachineError where a peer is lost."""
+    else now; ``idle`` is called where nothing came for a second. Raises MachineError where a peer is lost."""
     deadline = time.monotonic() + _SECONDS
     while not until():
         match post.receive(1.0):
@@ -261,5 +262,7 @@ def heard(
                 raise MachineError(f"{peer} was lost: {why}")
             case _ if time.monotonic() > deadline:
                 raise MachineError(f"{post.endpoint.name} heard nothing for {_SECONDS:g} s")
+            case None:
+                idle()
             case _:
                 pass

@@ -59,18 +59,20 @@ from cotswold.server.messages import (
     Message,
     OfBucket,
     Prepare,
+    Prepared,
     PullNewer,
     Send,
     Update,
 )
 from cotswold.server.names import run_of
 
-_TICK_SECONDS = 0.02
+_TICK_SECONDS = 0.05
 _BATCH = 256
 """So many messages are heard before what waits is applied, whatever else has come."""
 _UNREAD_BYTES = 1 << 24
 """A client that has not read so much gets no further answer to a pull."""
 _HEARD = get_args(ToKeeper)
+_OFTEN = (OfBucket, Prepare, Prepared)
 
 
 def main(
@@ -184,6 +186,9 @@ class KeeperRole:
         return True
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _OFTEN):  # most are such
+            self._do(sender, message)
+            return
         match message:
             case Peers(addresses) if sender in self._controllers:
                 self._meet(dict(addresses))
@@ -206,8 +211,6 @@ class KeeperRole:
                 self._post.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
-            case OfBucket(_, _, PullNewer()) if self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
-                pass  # it has not read what it pulled before, and asks again
             case _ if isinstance(message, _HEARD):
                 self._do(sender, cast(ToKeeper, message))
             case _:
@@ -222,16 +225,25 @@ class KeeperRole:
         self._meeting.meet(self._peers)
 
     def _do(self, sender: str, message: ToKeeper) -> None:
-        if isinstance(message, OfBucket) and message.bucket in self._spoken:
-            self._flush()  # before numbers change that are said
         self._work.begin()
         if isinstance(message, OfBucket):
-            sender = self._clients.name(sender, run_of(message.bucket))
-        self._deliver(self._machine.receive(sender, message, time.monotonic()))
-        if isinstance(message, OfBucket) and isinstance(message.message, Update):
-            self._work.took(sender, message.message)
+            self._serve(sender, message)
+        else:
+            self._deliver(self._machine.receive(sender, message, time.monotonic()))
         self._heard += 1
         self._is_due = self._machine.is_busy
+
+    def _serve(self, sender: str, message: OfBucket) -> None:
+        """A client's message."""
+        if message.bucket in self._spoken:
+            self._flush()  # before numbers change that are said
+        said = message.message
+        if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
+            return  # it has not read what it pulled before, and asks again
+        sender = self._clients.name(sender, run_of(message.bucket))
+        self._deliver(self._machine.receive(sender, message, time.monotonic()))
+        if isinstance(said, Update):
+            self._work.took(sender, said)
 
     def _go_on(self) -> None:
         """Nothing more has come, or much has: say what is to be said, and apply what waits."""
@@ -286,13 +298,14 @@ class KeeperRole:
     def _deliver(self, sends: Sequence[Send]) -> None:
         """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
         for each in sends:
-            if isinstance(each.message, OfBucket | Prepare):
-                self._spoken.add(each.message.bucket)
-            if each.to == CONTROLLERS:
-                self._sends += [Send(name, each.message) for name in self._controllers]
-            elif isinstance(each.message, OfBucket | Elsewhere):
-                peer = self._clients.peer(each.to, run_of(each.message.bucket))
-                self._sends.append(Send(peer, each.message))
+            message = each.message
+            if isinstance(message, OfBucket | Prepare):
+                self._spoken.add(message.bucket)
+            if isinstance(message, OfBucket | Elsewhere):
+                peer = self._clients.peer(each.to, run_of(message.bucket))
+                self._sends.append(each if peer == each.to else Send(peer, message))
+            elif each.to == CONTROLLERS:
+                self._sends += [Send(name, message) for name in self._controllers]
             else:
                 self._sends.append(each)
 

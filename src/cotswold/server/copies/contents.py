@@ -7,11 +7,14 @@ has everything to an index below gets the whole of whatever has a later stamp: o
 what was added to them. So a change that is late, that was lost or that comes again is the same thing as one
 that is new, several fold into one, every copy has the bits of the primary whatever its processor, and a
 secondary does no arithmetic.
+
+What comes to a secondary stays in the memory of its message for a while, for most of it something else comes
+soon; what stays longer is copied (`settle`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
@@ -32,6 +35,10 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.updating import Updates
+
+_LENT_MOST = 1 << 19
+"""Numbers of a bucket, of all vectors: one that has more copies what comes at once, for a message's memory is
+bounded."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,12 @@ class Contents(Generic[Values]):
         """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
         self._is_lent = False
         """Whether a frozen state has the very numbers that updates would change."""
+        self._place = {number: place for place, number in enumerate(server.numbers)}
+        """Of a shard among those of a vector."""
+        self._sizes = [shard.stop - shard.start for shard in server.shards]
+        self._lent, self._lent_long = set[int](), set[int]()
+        """Places of shards whose numbers are in the memory of messages: of those that came since `settle` was
+        called last, and of those before."""
         updates.books.sessions.keeps_past = True
 
     @property
@@ -98,11 +111,7 @@ class Contents(Generic[Values]):
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
             return send
-        place, shards = (
-            {number: place for place, number in enumerate(self._server.numbers)},
-            self._server.shards,
-        )
-        sizes = [shards[place[number]].stop - shards[place[number]].start for number in message.shards]
+        sizes = [self._sizes[self._place[number]] for number in message.shards]
         copies = [
             self._arithmetic.read(buffer, size) for buffer, size in zip(message.buffers, sizes, strict=True)
         ]
@@ -129,10 +138,9 @@ class Contents(Generic[Values]):
         shards = tuple(number for number, index in self._shards.items() if index > after)
         sessions = [number for number, index in self._sessions.items() if index > after]
         vectors = self._server.vectors
-        names = tuple(vectors)
-        place = {number: place for place, number in enumerate(self._server.numbers)}
-        write = self._arithmetic.write
-        buffers = [write(vectors[name][place[number]]) for name in names for number in shards]
+        names, write = tuple(vectors), self._arithmetic.write
+        places = [self._place[number] for number in shards]
+        buffers = [write(vectors[name][place]) for name in names for place in places]
         frozen = None
         if books.frozen is not None and self._frozen > after:
             is_now = self._froze_then and self._frozen == self.index
@@ -183,10 +191,9 @@ class Contents(Generic[Values]):
         return [self._arithmetic.write(values) for values in self._different(after).values()]
 
     def _different(self, after: int) -> dict[tuple[str, int], Values]:
-        place = {number: place for place, number in enumerate(self._server.numbers)}
         shards = [number for number, index in self._shards.items() if index > after]
         return {
-            (name, number): rows[place[number]]
+            (name, number): rows[self._place[number]]
             for name, rows in self._server.vectors.items()
             for number in shards
         }
@@ -197,11 +204,12 @@ class Contents(Generic[Values]):
 
     def revive(self, saved: Saved, life: int) -> None:
         """Begin another life with what a disk has."""
-        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
         zeros, numbers = self._arithmetic.zeros, saved.numbers
         places = [(name, number) for name in saved.vectors for number in saved.change.shards]
         buffers = [  # what is not there has never been anything else than zeros
-            numbers[each] if each in numbers else self._arithmetic.write(zeros(sizes[each[1]]))
+            numbers[each]
+            if each in numbers
+            else self._arithmetic.write(zeros(self._sizes[self._place[each[1]]]))
             for each in places
         ]
         self.install(
@@ -210,6 +218,7 @@ class Contents(Generic[Values]):
                 *(saved.change, saved.vectors, tuple(buffers)),
             )
         )
+        self._own()
         self._updates.books.revived(life - saved.life)
 
     # --- in a secondary ---
@@ -218,23 +227,27 @@ class Contents(Generic[Values]):
         """What was prepared is so."""
         change, books = prepare.change, self._updates.books
         assert change is not None, "what is installed is different"
-        numbers = self._server.numbers
-        place = {number: place for place, number in enumerate(numbers)}
-        sizes = [shard.stop - shard.start for shard in self._server.shards]
+        places, sizes = [self._place[number] for number in change.shards], self._sizes
+        read = self._arithmetic.read
+        if len(prepare.names) * sum(sizes) <= _LENT_MOST:
+            read = self._arithmetic.take
+            self._lent.update(places)
+            self._lent_long.difference_update(places)
         vectors, buffers = self._server.vectors, iter(prepare.buffers)
         for name in prepare.names:
             # a new list: the frozen state may have the old one
             rows = (
                 list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
             )
-            for number in change.shards:
-                rows[place[number]] = self._arithmetic.read(next(buffers), sizes[place[number]])
+            for place in places:
+                rows[place] = read(next(buffers), sizes[place])
             vectors[name] = rows
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
         if change.order is not None:
             books.obey(change.order)
         if change.frozen is not None:
+            self._own()
             held = dict(vectors)
             if not change.frozen.is_now:
                 held = {
@@ -258,8 +271,25 @@ class Contents(Generic[Values]):
         if change.frozen is not None:
             self._frozen, self._froze_then = self.index, change.frozen.is_now
 
+    def settle(self) -> None:
+        """Give memory of messages back that nothing has come instead of since this was called last."""
+        lent, self._lent_long, self._lent = self._lent_long, self._lent, set()
+        self._copy(lent)
+
+    def _own(self) -> None:
+        """No number is in the memory of a message any more."""
+        self.settle()
+        self.settle()
+
+    def _copy(self, lent: Iterable[int]) -> None:
+        read, write = self._arithmetic.read, self._arithmetic.write
+        for place in lent:
+            for rows in self._server.vectors.values():
+                rows[place] = read(write(rows[place]), self._sizes[place])
+
     def promote(self) -> None:
         """It is the primary's from now on: updates will change numbers in place."""
+        self._own()
         frozen = self._updates.books.frozen
         if frozen is None or not self._is_lent:
             return

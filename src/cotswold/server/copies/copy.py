@@ -42,7 +42,7 @@ Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Generic
@@ -50,7 +50,7 @@ from typing import Generic
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import NOTHING, Offer, Peers, is_silent
+from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_silent
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -71,6 +71,8 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Values
 
+_SETTLE_SECONDS = 0.5
+"""For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""
 FIRST = 1
 """The term in which all copies are new, and so alike."""
 
@@ -94,10 +96,9 @@ class Copy(Generic[Values]):
         make: Callable[[], Contents[Values]],
         copying: Copying,
         lease: Lease,
-        spoke: Mapping[str, float],
+        neighbours: Neighbours,
     ) -> None:
-        """``make`` makes contents in which nothing has happened; ``spoke``: when servers said anything last,
-        of whatever bucket."""
+        """``make`` makes contents in which nothing has happened."""
         self.bucket, self.server, self.copying, self._lease = bucket, server, copying, lease
         self.group = Group(bucket, 0, "")
         self.role = Role.OUTSIDE
@@ -108,10 +109,10 @@ class Copy(Generic[Values]):
         self.contents = make()
         self._pending: deque[Prepare] = deque()
         self._prepared = NOTHING
-        self._primary_heard = 0.0
+        self._primary_heard = self._settled = 0.0
         self._proposed = float("-inf")
-        self._spoke = spoke
-        self._peers = Peers(copying, spoke)
+        self._neighbours = neighbours
+        self._peers = Peers(copying, neighbours)
         self._held: deque[tuple[int, Send]] = deque()
         """What is said once an index is committed."""
         self.disk: Saved | None = None
@@ -323,10 +324,13 @@ class Copy(Generic[Values]):
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
         if self.role is Role.PRIMARY:
+            if not self._peers and not self._held:
+                return []
             return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
-        if self.role is Role.SECONDARY:
-            return self._watch_primary(now)
-        return []
+        if now - self._settled >= _SETTLE_SECONDS:
+            self._settled = now
+            self.contents.settle()
+        return self._watch_primary(now) if self.role is Role.SECONDARY else []
 
     def _watch_peers(self, now: float) -> list[Send]:
         sends = self._peers.watch(self._offer, now)
@@ -445,7 +449,7 @@ class Copy(Generic[Values]):
     def _watch_primary(self, now: float) -> list[Send]:
         is_due = now - self._proposed >= self.copying.retry_seconds
         primary = self.group.primary
-        if not is_due or not is_silent(primary, self._primary_heard, self._spoke, now, self.copying):
+        if not is_due or not is_silent(primary, self._primary_heard, self._neighbours, now, self.copying):
             return []
         self._proposed = now
         proposal = TakeOver(self.bucket, self.group.term, self.server, self.group.primary)

@@ -26,7 +26,7 @@ from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import NOTHING
+from cotswold.server.copies.peers import NOTHING, Neighbours
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -74,8 +74,7 @@ class Keeper(Generic[Values]):
         self.lease = Lease()
         self.copies: dict[str, Copy[Values]] = {}
         self._make = make
-        self._spoke: dict[str, float] = {}
-        """When other servers said anything last."""
+        self._neighbours = Neighbours()
         self._epoch = 0
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
@@ -130,11 +129,11 @@ class Keeper(Generic[Values]):
             case OfBucket():
                 return self._client(sender, message, now)
             case Prepare():
-                self._spoke[sender] = now
+                self._neighbours.spoke[sender] = now
                 copy = self.copies.get(message.bucket)
                 return [] if copy is None else copy.prepare(sender, message, now)
             case Prepared():
-                self._spoke[sender] = now
+                self._neighbours.spoke[sender] = now
                 copy = self.copies.get(message.bucket)
                 return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
             case Leased():
@@ -285,7 +284,7 @@ class Keeper(Generic[Values]):
     def _copy(self, bucket: str) -> Copy[Values]:
         if bucket not in self.copies:
             self.copies[bucket] = Copy(
-                bucket, self.name, lambda: self._make(bucket), self.copying, self.lease, self._spoke
+                bucket, self.name, lambda: self._make(bucket), self.copying, self.lease, self._neighbours
             )
         return self.copies[bucket]
 

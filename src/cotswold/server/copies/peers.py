@@ -7,6 +7,8 @@ Knows: the group, the way by which things are sent, when who was heard. Does not
     has not said in this term what it has              a beat, which it answers
     was sent less than there is                        what is different since, by the way
     was sent all, and nothing for a beat               a beat
+    has all, and knows that all have it                a beat, with which its server hears of some bucket at
+                                                       least; of each by and by
     lacks what came before something                   all that it lacks, by the primary
     has not answered for its patience                  the same; and no chain brings it anything for a while
 
@@ -21,8 +23,8 @@ to a bucket while it speaks of others, but for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from cotswold.server.copies.contents import Difference
 from cotswold.server.copies.copying import Copying
@@ -32,9 +34,21 @@ NOTHING = -1
 """The index of whoever has nothing that counts."""
 DEAF = 8
 """So many times as long as a silent one may a server say nothing of a bucket, while it speaks of others."""
+_SELDOM = 5.0
+"""So many beats apart are those to a peer that has all, while its server hears of other buckets."""
 _PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
 """How much longer than an answer took the next is waited for; how that falls with each answer; and how many
 times the usual it is at most."""
+
+
+@dataclass
+class Neighbours:
+    """The other servers, as this one has seen them, whatever the bucket."""
+
+    spoke: dict[str, float] = field(default_factory=dict)
+    """When each said anything last."""
+    told: dict[str, float] = field(default_factory=dict)
+    """When each was sent anything last."""
 
 
 @dataclass
@@ -50,6 +64,8 @@ class Peer:
     """To which index it was sent everything."""
     spoken: float = float("-inf")
     """When it was sent anything last."""
+    knows: int = NOTHING
+    """Which index it was told is committed."""
     asked: float = float("-inf")
     """When it was sent something that it has not answered."""
     is_needed: bool = True
@@ -75,10 +91,9 @@ class Offer:
 class Peers(dict[str, Peer]):
     """By name, in the order of the group."""
 
-    def __init__(self, copying: Copying, spoke: Mapping[str, float]) -> None:
-        """``spoke``: when a server said anything last, of whatever bucket."""
+    def __init__(self, copying: Copying, neighbours: Neighbours) -> None:
         super().__init__()
-        self._copying, self._spoke = copying, spoke
+        self._copying, self._neighbours = copying, neighbours
         self._secondaries: tuple[str, ...] = ()
 
     def regroup(self, group: Group, now: float) -> None:
@@ -130,7 +145,9 @@ class Peers(dict[str, Peer]):
         """To the first of these, which hands it on to the others. ``told``: what is different since some
         indexes, which most have in common."""
         first, index = self[way[0]], offer.index
-        first.spoken = now
+        first.spoken = self._neighbours.told[way[0]] = now
+        for name in way:
+            self[name].knows = offer.committed
         after = index if first.has is None else first.sent  # first it says what it has
         if after >= index:
             return [self._beat(way[0], offer)]
@@ -182,23 +199,32 @@ class Peers(dict[str, Peer]):
                 self._wait(peer, _PATIENCE * peer.patience)
                 peer.sent, peer.asked = peer.has or 0, now
                 peer.direct_until = now + self._copying.direct_seconds
-            if is_late or now - peer.spoken >= self._copying.beat_seconds:
+            if is_late or self._is_due(name, peer, offer, now):
                 sends += self.tell_one(name, offer, now)
         return sends
+
+    def _is_due(self, name: str, peer: Peer, offer: Offer, now: float) -> bool:
+        """Whether a beat is."""
+        quiet, beat = now - peer.spoken, self._copying.beat_seconds
+        if quiet < beat:
+            return False
+        knows_all = peer.has == offer.index and peer.knows >= offer.committed
+        hears = now - self._neighbours.told.get(name, float("-inf")) < beat
+        return quiet >= _SELDOM * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
         """Those of whom nothing is heard."""
         return [
             name
             for name, peer in self.items()
-            if is_silent(name, peer.heard, self._spoke, now, self._copying)
+            if is_silent(name, peer.heard, self._neighbours, now, self._copying)
         ]
 
 
-def is_silent(name: str, heard: float, spoke: Mapping[str, float], now: float, copying: Copying) -> bool:
-    """Whether a server that said something of a bucket last at ``heard``, and of any as ``spoke`` has it, is
-    to be told as silent."""
+def is_silent(name: str, heard: float, neighbours: Neighbours, now: float, copying: Copying) -> bool:
+    """Whether a server that said something of a bucket last at ``heard`` is to be told as silent."""
     quiet = now - heard
     return quiet > copying.silent_seconds and (
-        now - spoke.get(name, heard) > copying.silent_seconds or quiet > DEAF * copying.silent_seconds
+        now - neighbours.spoke.get(name, heard) > copying.silent_seconds
+        or quiet > DEAF * copying.silent_seconds
     )
