@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Transact, Wish
 from cotswold.server.control.settings import Control
@@ -49,7 +51,7 @@ class Desk:
         self.controller = Controller(name, control or Control(copies=3), self.now)
         self.sent: list[Send] = []
 
-    def pass_time(self, seconds: float, beats: str = "") -> None:
+    def pass_time(self, seconds: float, beats: Iterable[str] = "") -> None:
         """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
         for _ in range(round(seconds / 0.05)):
             self.now += 0.05
@@ -125,7 +127,7 @@ class Cluster(Desk):
     def live(self, seconds: float) -> None:
         """Let time pass."""
         for _ in range(round(seconds / 0.05)):
-            self.pass_time(0.05, "".join(self.there))
+            self.pass_time(0.05, list(self.there))
             self._play()
 
     def end(self, name: str, why: str = "killed by signal 9") -> None:
@@ -144,7 +146,8 @@ class Cluster(Desk):
                 if each.to == group.primary or self.answers:
                     self.tell(each.to, Fenced(message.bucket, message.term, each.to, group.term, 7))
             elif isinstance(message, Assign):
-                self.tell(each.to, Assigned(message.group.bucket, message.group.term, each.to))
+                group, number = message.group, message.number
+                self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))
         for group in list(self.controller.groups.values()):
             for learner in group.learners if self.learns and group.primary in self.there else ():
                 if learner in self.there:

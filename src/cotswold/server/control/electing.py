@@ -8,7 +8,11 @@ Knows: who was asked, what each has. Does not know: why there is an election, wh
     the primary before may still act                               not decided
     nobody who has anything has answered                           not decided
     the primary was well, and of the others not all answer         the group as it was, in the next term
-    it was well, and only others are to lead as many               it is a learner of the next term
+    it was well, is to lead no more, and has what is elected has   it is a secondary of the next term
+    the same, and has more                                         a learner, or, of two, the group as it was
+
+A primary that is well is asked first, and the others a moment later: what it has sent comes to them, and all
+have the same.
 
 The longest is elected, for it has all that was acknowledged and, of the rest, the most. What it has beyond
 the others they are told. Whoever has not answered is in the group no longer, and so cannot be asked for what
@@ -22,6 +26,8 @@ from enum import Enum
 
 from cotswold.server.control.reviving import Revival
 from cotswold.server.messages import Fence, Fenced, Group, Send
+
+_SETTLE_SECONDS = 0.05
 
 
 class Cause(Enum):
@@ -56,10 +62,14 @@ class Election:
     """When it was first known that there must be one."""
     preferred: str = ""
     """Who is to be elected, of those that have as much."""
+    lightest: str = ""
+    """Who leads the fewest buckets: the next that is."""
     answers: dict[str, Fenced] = field(default_factory=dict)
     revival: Revival | None = None
     """Once every member is gone."""
     _asked: float = float("-inf")
+    _stopped: float | None = None
+    """When the primary, which was well, was known to do nothing any more."""
 
     @property
     def removed(self) -> str:
@@ -73,11 +83,19 @@ class Election:
 
     def ask(self, living: list[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
         """Fences, for whoever has not answered."""
+        wanted = [name for name in living if name not in self.answers]
+        if self.cause.is_planned and self.group.primary in wanted:
+            wanted = [self.group.primary]
+        elif self.cause.is_planned:
+            if self._stopped is None:
+                self._stopped, self._asked = now, float("-inf")
+            if now - self._stopped < _SETTLE_SECONDS:
+                return []
         if now - self._asked < retry_seconds:
             return []
         self._asked = now
         fence = Fence(epoch, self.group.bucket, self.term)
-        return [Send(name, fence) for name in living if name not in self.answers]
+        return [Send(name, fence) for name in wanted]
 
     def answered(self, fenced: Fenced) -> None:
         """A member has answered."""
@@ -94,15 +112,22 @@ class Election:
             return None
         able = {name: each.index for name, each in self.answers.items() if each.index >= 0 and name in living}
         is_complete = all(name in self.answers for name in living)
-        if not able or (now - self.began < patience and not is_complete):
+        began = self.began if self._stopped is None else self._stopped + _SETTLE_SECONDS
+        if not able or (now - began < patience and not is_complete):
             return None
         if self.cause.is_planned and primary in able and not (is_complete and len(able) > 1):
             return replace(group, term=self.term)
         ranked = sorted(able, key=lambda name: self._rank(name, able[name]), reverse=True)
         others = tuple(name for name in ranked[1:] if name != primary)
-        stays = self.cause is Cause.EVEN and primary in able and ranked[0] != primary
-        learners = (primary,) if stays else ()
+        learners: tuple[str, ...] = ()
+        if self.cause is Cause.EVEN and primary in able:
+            if able[primary] == able[ranked[0]]:
+                others = (*others, primary)
+            elif not others:
+                return replace(group, term=self.term)
+            else:
+                learners = (primary,)
         return Group(group.bucket, self.term, ranked[0], others, learners, group.life)
 
-    def _rank(self, name: str, index: int) -> tuple[bool, int, bool, str]:
-        return name != self.removed, index, name == self.preferred, name
+    def _rank(self, name: str, index: int) -> tuple[bool, int, bool, bool, str]:
+        return name != self.removed, index, name == self.preferred, name == self.lightest, name

@@ -116,6 +116,8 @@ class Elections:
             return self._revive(election, now)
         election.revival = None
         control = board.control
+        # what one server has led is led by several after it
+        election.lightest = min(living, key=lambda name: (len(servers.of[name].leads), name), default="")
         decided = election.decided(living, may_act, now, control.election_seconds)
         if decided is None:
             return election.ask(living, self._epoch, now, control.retry_seconds)

@@ -8,16 +8,18 @@ Does not know: what is next for one (`placing`), how a primary is elected.
     nothing is to be done, or something is begun    it is looked at when that is written down
     it waits for a server                           it is looked at when one comes
     it waits for a moment                           it is looked at then
+    a member that lives is to be dropped            the others say first that they are there (`confirming`)
     its primary is gone                             an election
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from cotswold.server.control.board import Board
+from cotswold.server.control.confirming import FRESH_SECONDS, Confirming
 from cotswold.server.control.electing import Cause
 from cotswold.server.control.elections import Elections
 from cotswold.server.control.placing import Add, Drop, HandOver, Wait, next_step
@@ -31,8 +33,8 @@ _WAIT_SECONDS = 1.0
 class Filling:
     """That of a leader."""
 
-    def __init__(self, board: Board, elections: Elections) -> None:
-        self._board, self._elections = board, elections
+    def __init__(self, board: Board, elections: Elections, confirming: Confirming) -> None:
+        self._board, self._elections, self._confirming = board, elections, confirming
         self._due: dict[str, None] = {}
         self.waiting: dict[str, Wait] = {}
         """Buckets that wait for a server, or a moment."""
@@ -106,8 +108,10 @@ class Filling:
             case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
                 term = group.term + 1
                 board.put(replace(group, term=term, learners=(server,)), f"it has {len(group.members)}")
-            case Drop(names, why):
+            case Drop(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
+            case Drop():
+                heapq.heappush(self._later, (now + FRESH_SECONDS, bucket))
             case HandOver(why) if not self.is_resting(bucket, now):
                 self._elections.hold(group, Cause.DRAINED, why, now)
             case Wait() as wait:
@@ -118,8 +122,24 @@ class Filling:
             case _:
                 pass
 
+    def _may_drop(self, group: Group, names: Collection[str], now: float) -> bool:
+        """Whether others have what is lost with these: who lives, and is to stay, says that it is there."""
+        servers = self._board.servers
+        if not any(each in group.members and servers.lives(each) for each in names):
+            return True
+        staying = [each for each in group.members if each not in names and servers.lives(each)]
+        return self._confirming.are_there(group, staying, now)
+
+    def avoided(self, bucket: str) -> list[str]:
+        """Servers that get no copy of it."""
+        return list(self._avoided.get(bucket, ()))
+
+    def is_avoided(self, bucket: str, server: str) -> bool:
+        """Whether a server is one of them."""
+        return bucket in self._avoided and server in self._avoided[bucket]
+
     def _avoid(self, bucket: str, now: float) -> list[str]:
-        """Servers that get no copy of it now."""
+        """The same, after those that are so no more were taken out."""
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []

@@ -80,7 +80,7 @@ def next_step(
     if late:
         return Drop(late, "it is drained")
     staying = [each for each in group.members if each not in leaving]
-    is_enough = len(staying) >= max(1, control.least)
+    is_enough = sum(of[each].is_living for each in staying) >= max(1, control.least)
     if group.learners and not (is_late and leaving and is_enough):
         return Wait(f"{group.learners[0]} learns what {group.primary} has", "learner")
     if len(staying) < control.copies and not group.learners:
@@ -94,7 +94,10 @@ def next_step(
             return _without(group, leaving)
         return Wait(f"no other server can take {spoken(group.bucket)}: give the cluster another", "server")
     if len(staying) > control.copies and all(of[each].is_living for each in staying):
-        return _surplus(group, servers)
+        dropped = surplus(group, servers)
+        if dropped == group.primary:
+            return HandOver(f"{dropped} has more copies than others")
+        return Drop((dropped,), "others have fewer copies")
     if len(staying) < control.copies:
         return Wait(f"{len(servers.living)} servers are there: give the cluster another", "server")
     return None
@@ -107,15 +110,13 @@ def _without(group: Group, leaving: list[str]) -> Step:
     return HandOver(f"{group.primary} is drained")
 
 
-def _surplus(group: Group, servers: Servers) -> Step:
-    """Who shares a host with another, or has the most, is dropped; rather a secondary than the primary."""
+def surplus(group: Group, servers: Servers) -> str:
+    """Whom a bucket can best do without: who shares a host with another, or has the most; rather a secondary
+    than the primary."""
     hosts = [servers.of[each].host for each in group.members]
 
     def cost(name: str) -> tuple[bool, int, bool, str]:
         known = servers.of[name]
         return hosts.count(known.host) > 1, len(known.copies), name != group.primary, name
 
-    dropped = max(group.members, key=cost)
-    if dropped == group.primary:
-        return HandOver(f"{dropped} has more copies than others")
-    return Drop((dropped,), "others have fewer copies")
+    return max(group.members, key=cost)

@@ -17,6 +17,7 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
     a learner has caught up                                   a group that has it as a secondary
     a bucket has too few copies, and there is a server        a group that has it as a learner
     a server is to have no copies                             what it has is had by others first (`draining`)
+    servers have, or lead, more than others                   others have, or lead, some of it (`balancing`)
     a group is written down                                   `Assign` to whom it names, and whom it named
     nothing is to be left of a run                            its keys are deleted (`forgetting`)
 """
@@ -27,8 +28,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotswold.server.control import sentences
+from cotswold.server.control.balancing import Balancing
 from cotswold.server.control.board import Board
 from cotswold.server.control.complaints import Judging
+from cotswold.server.control.confirming import Confirming
 from cotswold.server.control.creating import dealt
 from cotswold.server.control.draining import Drains
 from cotswold.server.control.electing import Cause
@@ -84,10 +87,12 @@ class Reign:
         self.board = Board(control, now)
         self.elections = Elections(self.board, epoch)
         self._telling = Telling(self.board, epoch)
-        self._filling = Filling(self.board, self.elections)
+        self._confirming = Confirming(epoch)
+        self._filling = Filling(self.board, self.elections, self._confirming)
         self.judging = Judging(self.board, self.elections, self._filling)
         self._forgetting = Forgetting(self.board, epoch)
         self._drains = Drains(self.board, self._filling, now)
+        self._balancing = Balancing(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
 
     def load(self, items: Mapping[str, str], now: float) -> list[Send]:
@@ -104,10 +109,13 @@ class Reign:
         """What was to be written down is."""
         for old, group in written.groups:
             self._changed(old, group, now)
+        if written.deleted:
+            self._balancing.changed()
         for group in written.deleted:
             self.elections.forget(group.bucket)
             self.judging.forget(group.bucket)
             self._filling.forget(group.bucket)
+            self._confirming.forget(group.bucket)
         sends = []
         if written.removed:
             self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
@@ -118,8 +126,12 @@ class Reign:
         bucket, why = group.bucket, self.board.reasons.pop(group.bucket, "")
         election = self.elections.written(group)
         self.judging.forget(bucket)
+        self._confirming.forget(bucket)
         self._filling.look_at((bucket,))
+        self._balancing.changed()
         if old is not None and election is not None:
+            if election.cause is not Cause.EVEN:
+                self._balancing.shaken(now)
             self._events.note(*sentences.elected(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
                 self._filling.rest(bucket, now + _REST_SECONDS)
@@ -154,6 +166,8 @@ class Reign:
                 group = self.board.groups.get(message.bucket)
                 if group is None or message.term >= group.term:
                     self._telling.heard(sender, message.bucket)
+                if self._confirming.heard(message):
+                    self._filling.look(message.bucket, now)
             case Fenced() | FoundSaved() if message.server == sender:
                 self.elections.answered(message)
             case Caught() | Silent() | TakeOver() if message.server == sender:
@@ -166,7 +180,7 @@ class Reign:
                 sends = self._asked(sender, message, now)
             case _:
                 pass
-        return [*sends, *self.elections.advance(now)]
+        return [*sends, *self.elections.advance(now), *self._confirming.take()]
 
     def _asked(self, sender: str, message: FromClients, now: float) -> list[Send]:
         match message:
@@ -181,6 +195,7 @@ class Reign:
                 return self._drain(sender, message, now)
             case Undrain(server):
                 if self._drains.end(server):
+                    self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
             case Look():
@@ -216,6 +231,7 @@ class Reign:
             self._telling.came(here.server, known.copies)
         if is_new or is_first:
             self._filling.came()
+            self._balancing.shaken(now)
         for bucket, term in here.fenced:  # by a leader that was, before it could decide
             group = self.board.groups.get(bucket)
             if group is not None and group.term < term and self.elections.is_settled(bucket):
@@ -273,13 +289,15 @@ class Reign:
         self._filling.tick(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies any more", now)
+        self._balancing.tick(now)
         if now - self._swept >= _SWEEP_SECONDS:
             self._sweep(now)
-        return [*self.elections.tick(now), *self._telling.say(now)]
+        return [*self.elections.tick(now), *self._confirming.take(), *self._telling.say(now)]
 
     def _lost(self, name: str, why: str, now: float) -> None:
         """No lease of a server can hold: what it had is to be had by others."""
         known = self.board.servers.of[name]
+        self._balancing.shaken(now)
         for bucket in list(known.copies):
             group = self.board.groups.get(bucket)
             if group is None:

@@ -39,8 +39,10 @@ class Control:
     drained."""
     handover_seconds: float = 0.5
     """How often another primary is chosen so that all lead as many, at most."""
+    settle_seconds: float = 1.0
+    """After a server came or went, before a copy is moved."""
     calm_seconds: float = 5.0
-    """For which nothing has happened before that is done."""
+    """After that and the last move, before another primary is chosen."""
     forget_seconds: float = 600.0
     """After which a server of which nothing is heard, and that has no copies, is shown no more."""
 

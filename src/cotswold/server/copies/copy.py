@@ -9,7 +9,8 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     SECONDARY    a group has it as primary                   PRIMARY: what it has prepared becomes so
     OUTSIDE      a group has it as primary, of a life that   PRIMARY: what its disk has is so (`revive`)
                  begins
-    PRIMARY      a group has another primary                 LEARNER: it has what nobody may ever have had
+    PRIMARY      a group has it as a learner                 LEARNER: it has what nobody may ever have had
+    PRIMARY      a group has it as a secondary               SECONDARY: it has what the next primary has
     any          a group does not name it                    OUTSIDE
     any          a group of a term that is not newer         the same
 
@@ -191,6 +192,8 @@ class Copy(Generic[Values]):
             follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
             if self._is_foreign(before, old, follows):
                 self._forget(follows)
+            elif before is Role.PRIMARY:
+                self._follow()
             elif before is Role.OUTSIDE:
                 self._prepared = self.committed = 0
             self.role = follows
@@ -203,7 +206,7 @@ class Copy(Generic[Values]):
         if follows is Role.LEARNER:  # it may have been left out, and not have heard of it
             is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
             return before is not Role.LEARNER or not is_next
-        return before is Role.PRIMARY
+        return False
 
     def _forget(self, role: Role) -> None:
         """Whatever is here may never have been anywhere else."""
@@ -215,6 +218,17 @@ class Copy(Generic[Values]):
         self._answered.clear()
         self._saved = self._saving = self._on_disk = NOTHING
         self.history += 1
+
+    def _follow(self) -> None:
+        """It was the primary, was fenced, and then had what the next one has: as a secondary it has that."""
+        told, index = self.contents.since(NOTHING), self.contents.index
+        whole = Prepare(
+            *(self.bucket, self.group.term, NOTHING, index, index),
+            *(told.change, told.names, told.buffers),
+        )
+        self._forget(Role.SECONDARY)
+        self.contents.install(whole)
+        self._prepared = index
 
     def _revive(self, disk: Saved) -> None:
         """What the disk has is so, in another life."""

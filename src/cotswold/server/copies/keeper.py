@@ -155,7 +155,7 @@ class Keeper(Generic[Values]):
                     return []
                 copy = self._copy(message.group.bucket)
                 sends = copy.assign(message.group, now)
-                answer = Assigned(message.group.bucket, copy.group.term, self.name)
+                answer = Assigned(message.group.bucket, copy.group.term, self.name, message.number)
                 return [*self._said_by(copy, sends), Send(sender, answer)]
 
     @property

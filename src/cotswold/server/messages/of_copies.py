@@ -265,6 +265,8 @@ class Assign:
     epoch: int
     """Of the controller: one of a lower epoch than another that was heard leads no more."""
     group: Group
+    number: int = 0
+    """Of the question, whether the server is there."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,8 @@ class Assigned:
     bucket: str
     term: int
     server: str
+    number: int = 0
+    """Of the question."""
 
 
 @dataclass(frozen=True)
