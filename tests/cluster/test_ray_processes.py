@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
-from cotswold.testing import ProcessesContract, is_running, wait_until
+from cotswold.testing import ProcessesContract, is_running, stopped, wait_until
 from cotswold.testing.processes import ended, play
 
 pytestmark = [
@@ -108,6 +109,28 @@ def test_an_agent_that_dies_is_replaced(processes: RayProcesses) -> None:
     wait_until(lambda: bool(processes.machines()), "another agent is ready", READY_SECONDS)
     following = processes.start(Call("following", play("end_with"), {"code": 3}))
     assert (ended(following), following.machine) == (3, lost.machine)
+
+
+def test_a_head_that_stands_still_keeps_nobody_waiting(head: str, processes: RayProcesses) -> None:
+    machine = processes.start(Call("first", play("wait"))).machine
+    with stopped(server_of(head)):
+        for _ in range(3):
+            began = time.monotonic()
+            assert list(processes.machines()) == [machine]
+            assert time.monotonic() - began < 1.0
+        assert ended(processes.start(Call("meanwhile", play("end_with"), {"code": 3}))) == 3
+    wait_until(lambda: list(processes.machines()) == [machine], "it is heard again")
+    assert processes.start(Call("afterwards", play("wait"))).machine == machine
+
+
+def server_of(head: str) -> int:
+    """The process that is Ray's head at an address."""
+    port = f"--gcs_server_port={head.rpartition(':')[2]}".encode()
+    return next(
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal() and port in (entry / "cmdline").read_bytes().split(b"\0")
+    )
 
 
 def parent_of(pid: int) -> int:

@@ -215,6 +215,48 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership(
     assert not leading.leads(1.7) and leading.standing is Standing.FOLLOWING
 
 
+def stand_still(desk: Desk, seconds: float) -> None:
+    """Neither time nor messages reach the controller, nor does the state answer it."""
+    desk.now += seconds
+
+
+def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
+    desk = Desk()
+    desk.create("abc")
+    before, primary = desk.group, desk.group.primary
+    stand_still(desk, 2.5)
+    desk.pass_time(0.5)  # it leads again when its beat is in, and hears them afterwards
+    assert not [each for each in desk.controller.take_events() if each.kind == "lost"]
+    desk.pass_time(1.0, "abc")
+    assert desk.group == before and desk.controller.servers.lives(primary)
+
+
+def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() -> None:
+    desk = Desk()
+    desk.create("abc")
+    primary = desk.group.primary
+    stand_still(desk, 2.5)
+    desk.pass_time(1.5, "abc".replace(primary, ""))
+    assert not desk.controller.servers.lives(primary)
+
+
+def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
+    desk = Desk()
+    desk.create("abc")
+    before = desk.group
+    stand_still(desk, 2.5)
+    for _ in range(2):
+        desk.pass_time(0.2, "abc")
+        for name in before.secondaries:
+            desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+    desk.pass_time(0.5, "abc")
+    assert desk.group == before and not desk.take(Fence)
+    for name in before.secondaries:
+        desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+    desk.pass_time(0.3, "abc")
+    assert desk.take(Fence), "now they are"
+
+
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
     servers = Servers()
     servers.heard(Here("a", "host a", "at a", 1, ()), 4.0).held_until = 5.0

@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,8 @@ from cotswold.host.fork_server import END_SECONDS, START_SECONDS
 
 _JOIN_SECONDS = 60.0
 _HEAD_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+"""For so long a look at the machines may keep whoever asks for them; some ms where the head answers."""
 _ALL_SECONDS = 20.0
 """For so long at most the other machines are waited for when one is ready; they may join later."""
 _WORDS_MOST = 160
@@ -63,7 +66,7 @@ class RayProcesses:
 
     def machines(self) -> Mapping[str, int]:
         """The machines that are there now, and the cores that each grants."""
-        self._machines.look(self._ray)
+        self._machines.look(self._ray, _LOOK_SECONDS)
         own = self._own_node()
         ready = sorted(
             self._machines.ready(), key=lambda machine: machine is not self._machines.known.get(own)
@@ -102,7 +105,7 @@ class RayProcesses:
         for process in self._started:
             process.end()
         self._started = []
-        if self._ray is not None and self._machines.has_head():  # without it Ray would wait for it
+        if self._ray is not None and self._machines.is_heard(_HEAD_SECONDS):  # else Ray would wait for it
             for machine in self._machines.known.values():
                 self._ray.kill(machine.agent)
             if self._is_own:
@@ -169,15 +172,17 @@ class _Machines:
         self._address, self._token, self._make_agent = address, token, make_agent
         self.known: dict[str, _Machine] = {}
         self.refused: dict[str, str] = {}
+        self._looking: threading.Thread | None = None
+        self._failed: BaseException | None = None
 
     def ready(self) -> list[_Machine]:
         """Those that can be used now."""
-        return [machine for machine in self.known.values() if machine.is_ready and not machine.is_lost]
+        return [machine for machine in list(self.known.values()) if machine.is_ready and not machine.is_lost]
 
     @property
     def is_asking(self) -> bool:
         """Whether one has not said yet what it is."""
-        return any(machine.answer is not None for machine in self.known.values())
+        return any(machine.answer is not None for machine in list(self.known.values()))
 
     def has_head(self) -> bool:
         """Whether Ray's head answers; what is asked without it waits for ever."""
@@ -187,11 +192,36 @@ class _Machines:
             return False
         return True
 
-    def look(self, ray: Any) -> None:
-        """See who has joined and who has gone, and hear of those that had been asked for their facts.
+    def is_heard(self, seconds: float) -> bool:
+        """Whether the head answers, and what it was asked last: within so many seconds."""
+        if self._looking is not None:
+            self._looking.join(seconds)
+        return (self._looking is None or not self._looking.is_alive()) and self.has_head()
 
-        Without a head nobody joins, and those that are there go on.
+    def look(self, ray: Any, seconds: float) -> None:
+        """See who has joined and who has gone, and hear of those that had been asked for their facts, for so
+        long at most: what is found later is known at the next look.
+
+        Without a head nobody joins, and those that are there go on. One that stands still, or is cut off,
+        lets whoever asks it wait as long: that is a thread of its own, and whoever trains waits for nobody.
         """
+        if self._looking is None or not self._looking.is_alive():
+            self._looking = threading.Thread(
+                target=self._look_on, args=(ray,), name="ray-machines", daemon=True
+            )
+            self._looking.start()
+        self._looking.join(seconds)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _look_on(self, ray: Any) -> None:
+        try:
+            self._look(ray)
+        except Exception as error:
+            self._failed = error
+
+    def _look(self, ray: Any) -> None:
         if not self.has_head():
             return
         nodes = {each["NodeID"]: each for each in ray.nodes() if each["Alive"]}
@@ -207,7 +237,7 @@ class _Machines:
             self._ask(
                 node, f"{host}-{node[:6]}" if taken else host, int(nodes[node]["Resources"].get("CPU", 1))
             )
-        for machine in self.known.values():
+        for machine in list(self.known.values()):
             if machine.answer is not None and ray.wait([machine.answer], timeout=0)[0]:
                 self._hear(ray, machine)
 

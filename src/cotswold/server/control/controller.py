@@ -10,6 +10,8 @@ what buckets hold, sockets, clocks, where the state is kept.
     that is done                                    it counts, and is said
     that is not done, or nobody knows               it leads no more, until it has claimed it again and read
     it does not lead, a client asks                 `NotLeading`
+    it stood still, or the state did, and it        silence of that time is nobody's: servers have
+      leads again in the same epoch                   as much longer
 
 A group counts once it is written down: each is a new term, put only if the one before stands there and this
 controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3.
@@ -44,6 +46,8 @@ class Controller:
         """The last; it is over where this does not lead."""
         self._asking: Wish | None = None
         """What the state was asked for last, until that is answered."""
+        self._ticked: float | None = None
+        """When it led last in this epoch, and time passed."""
 
     # --- the state ---
 
@@ -84,6 +88,7 @@ class Controller:
             self.leading.step_down()  # it reads again what is so, if it leads again
         elif self.leading.transacted(is_done, now):
             self._reign = Reign(self.name, self.control, self.leading.epoch, self._events, now)
+            self._ticked = None
             leads = f"controller {self.name} leads, epoch {self.leading.epoch}"
             self._events.note("leads", self.name, leads, now)
         return []
@@ -130,4 +135,9 @@ class Controller:
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""
-        return self._reign.tick(now) if self.leads(now) else []
+        if not self.leads(now):
+            return []
+        since, self._ticked = self._ticked, now
+        if since is not None and now - since > self.control.still_seconds:
+            self._reign.stood_still(now - since, now)
+        return self._reign.tick(now)

@@ -14,6 +14,8 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
                                                               do not hear is one
     a member was fenced, and nothing came of it               an election
     every member of a group is gone                           their disks are asked (`reviving`)
+    servers complain of others, soon after it began, or       nothing: without leases primaries were silent
+      after it stood still
     a learner has caught up                                   a group that has it as a secondary
     a bucket has too few copies, and there is a server        a group that has it as a learner
     a server is to have no copies                             what it has is had by others first (`draining`)
@@ -94,6 +96,8 @@ class Reign:
         self._drains = Drains(self.board, self._filling, now)
         self._balancing = Balancing(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
+        self._judges_from = now + control.lease_seconds / 2
+        """Before, whoever is silent may have had no lease, for want of a leader."""
 
     def load(self, items: Mapping[str, str], now: float) -> list[Send]:
         """What is written down is this."""
@@ -258,7 +262,8 @@ class Reign:
             if group is not None:
                 self._telling.remind(sender, message.bucket)
         elif not isinstance(message, Caught):
-            self.judging.hear(sender, message, group, now)
+            if now >= self._judges_from:
+                self.judging.hear(sender, message, group, now)
         elif (
             self.elections.is_settled(group.bucket)
             and sender == group.primary
@@ -277,6 +282,11 @@ class Reign:
             self._events.note("drained", ended.server, f"{ended.server} was drained, and has ended", now)
 
     # --- time ---
+
+    def stood_still(self, seconds: float, now: float) -> None:
+        """Nothing was heard for so long, nor was any lease given."""
+        self.board.servers.spare(seconds)
+        self._judges_from = now + self.control.lease_seconds / 2
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""

@@ -26,6 +26,8 @@ class Control:
     """After which an election does without those who say nothing."""
     judging_seconds: float = 0.2
     """For which complaints are gathered, before it is judged who is to blame."""
+    still_seconds: float = 0.25
+    """A leader that did nothing for so long has heard nobody meanwhile, and judges nobody by it."""
     avoid_seconds: float = 10.0
     """For which a server gets no copy of a bucket again, after it was silent to its primary."""
     disk_seconds: float = 3.0
