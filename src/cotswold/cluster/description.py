@@ -25,6 +25,12 @@ from cotswold.server.names import bucket_of
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
 
+_DTYPES = ("float32", "float64")
+_COUNT = 1 << 17
+_NUMBERS = 1 << 40
+_SHARDS = 1 << 22
+"""Of a run, at most: buckets, parameters and shards of them."""
+
 
 @dataclass(frozen=True)
 class Description:
@@ -44,8 +50,36 @@ class Description:
 
     @classmethod
     def of(cls, text: str) -> Description:
-        """What `text` was; raises ValueError or TypeError for no such."""
-        return cls(**json.loads(text))
+        """What `text` was; raises ValueError for no such, and for one of more than there can be."""
+        try:
+            found = cls(**json.loads(text))
+            found._check()
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise ValueError(f"no description of a run: {error}") from error
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError, or what a value of another type raises, before anything is made of it."""
+        if self.dtype not in _DTYPES or not 0 < self.count <= _COUNT or not self.shard_bytes > 0:
+            raise ValueError(f"{self.count} buckets of {self.dtype!r:.20}")
+        sizes = [int(rows) * int(columns) for _, rows, columns in self._rows()]
+        blocks = [
+            min(rows, -(-size * np.dtype(self.dtype).itemsize // self.shard_bytes))
+            for size, (_, rows, _) in zip(sizes, self._rows(), strict=True)
+        ]
+        if not sizes or sum(sizes) > _NUMBERS or sum(blocks) > _SHARDS:
+            raise ValueError(f"{sum(sizes)} numbers in {sum(blocks)} shards")
+        if not all(type(each) is int for each in self.versions) or not isinstance(self.run, str):
+            raise ValueError("other versions than numbers")
+        asynchronous_of(self.updates)
+
+    def _rows(self) -> list[tuple[str, int, int]]:
+        found = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
+        for each in found:
+            are_counts = type(each.rows) is type(each.columns) is int and min(each.rows, each.columns) > 0
+            if not are_counts or not isinstance(each.name, str):
+                raise ValueError("a tensor of no size")
+        return [(each.name, each.rows, each.columns) for each in found]
 
     @property
     def text(self) -> str:
@@ -62,7 +96,12 @@ class Description:
     @property
     def buckets(self) -> tuple[str, ...]:
         """All that are not empty."""
-        return tuple(sorted({one.server for one in self.shards}))
+        return tuple(sorted(self.has))
+
+    @cached_property
+    def has(self) -> frozenset[str]:
+        """The same, to look whether a bucket is one."""
+        return frozenset(one.server for one in self.shards)
 
     def rehearse(self) -> None:
         """Do an update of nobody's numbers: what the first one loads takes longer, on a host that is busy,

@@ -157,6 +157,11 @@ class Sessions:
         return {**self._past, **self._gone, **self.ended, **self.living}
 
     @property
+    def numbers(self) -> set[int]:
+        """Of all."""
+        return set(self._all)
+
+    @property
     def newest(self) -> int:
         """The greatest number of all."""
         return max(self._all, default=0)

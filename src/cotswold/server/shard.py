@@ -63,6 +63,10 @@ class Arithmetic(Protocol[Values]):
         """
         ...
 
+    def fits(self, buffer: object, size: int) -> bool:
+        """Whether what came in a message is such a vector."""
+        ...
+
     def write(self, values: Values) -> object:
         """What goes into a message; later changes of ``values`` must not change it."""
         ...

@@ -40,6 +40,10 @@ class Lists:
         """The same, only to be read."""
         return Lent(self.read(buffer, size))
 
+    def fits(self, buffer: object, size: int) -> bool:
+        """Whether what came in a message is such a vector."""
+        return isinstance(buffer, tuple) and len(buffer) == size
+
     def write(self, values: list[float]) -> object:
         """What goes into a message."""
         return tuple(values)

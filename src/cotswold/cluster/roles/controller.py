@@ -18,6 +18,7 @@ from typing import Any, cast, get_args
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
+from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.rotating import Rotating
@@ -157,6 +158,9 @@ class ControllerRole:
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return False
             case Letter(sender, message) if isinstance(message, _HEARD):
+                if reason := wrong(sender, cast(FromServers, message)):
+                    self._post.endpoint.refused[reason] += 1
+                    return True
                 self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))
                 if isinstance(message, Here) and message.server == sender:
                     self._met(message)

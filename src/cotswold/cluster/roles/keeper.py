@@ -41,6 +41,7 @@ from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.transport import Lost, Ready
+from cotswold.cluster.transport.address import Address
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
@@ -56,6 +57,7 @@ from cotswold.server.messages import (
     Fence,
     FindSaved,
     Forget,
+    Leased,
     Message,
     OfBucket,
     Prepare,
@@ -193,11 +195,11 @@ class KeeperRole:
             case Peers(addresses) if sender in self._controllers:
                 self._meet(dict(addresses))
             case Controllers(addresses) if sender == COORDINATOR:
-                self._controllers.update(addresses)
+                known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
+                self._controllers.update(known)
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
-                    self._runs[run] = Description.of(description)
-                    self._runs[run].rehearse()
+                    self._learn(run, description)
             case Report(bucket):
                 self._post.send(sender, reported(self._machine, self._ways, self._unsaved(), bucket))
             case Export(bucket):
@@ -207,10 +209,12 @@ class KeeperRole:
                 self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
             case Count(run):
                 self._post.send(sender, self._counts(run))
-            case Assign() | Fence() | FindSaved() | Forget() if sender not in self._controllers:
+            case Assign() | Fence() | FindSaved() | Forget() | Leased() if sender not in self._controllers:
                 self._post.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
+            case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
+                self._post.endpoint.refused["malformed"] += 1
             case _ if isinstance(message, _HEARD):
                 self._do(sender, cast(ToKeeper, message))
             case _:
@@ -221,8 +225,26 @@ class KeeperRole:
         groups = (each.group for each in self._machine.copies.values())
         known = {name for group in groups for name in group.everybody}
         self._peers = {name: address for name, address in self._peers.items() if name in known}
-        self._peers.update((name, address) for name, address in addresses.items() if name != self._name)
+        for name, address in addresses.items():
+            if not Address.is_one(address):
+                self._post.endpoint.refused["malformed"] += 1
+            elif name != self._name:
+                self._peers[name] = address
         self._meeting.meet(self._peers)
+
+    def _learn(self, run: str, description: str) -> None:
+        """What its buckets are."""
+        try:
+            found = Description.of(description)
+        except ValueError:
+            self._post.endpoint.refused["malformed"] += 1
+            return
+        found.rehearse()
+        self._runs[run] = found
+
+    def _is_known(self, bucket: str) -> bool:
+        """Whether it is one of a run that was described."""
+        return run_of(bucket) in self._runs and bucket in self._runs[run_of(bucket)].has
 
     def _do(self, sender: str, message: ToKeeper) -> None:
         self._work.begin()
@@ -240,7 +262,8 @@ class KeeperRole:
         said = message.message
         if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
             return  # it has not read what it pulled before, and asks again
-        sender = self._clients.name(sender, run_of(message.bucket))
+        if run_of(message.bucket) in self._runs:
+            sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
         if isinstance(said, Update):
             self._work.took(sender, said)

@@ -82,6 +82,15 @@ class Address:
         )
 
     @classmethod
+    def is_one(cls, text: str) -> bool:
+        """Whether a text is an address."""
+        try:
+            cls.parsed(text)
+        except ClusterError:
+            return False
+        return True
+
+    @classmethod
     def at_port(cls, host: str, port: int) -> Address:
         """An endpoint of which no more is known than its port, where callers are asked by *curve*."""
         shown = f"[{host}]" if ":" in host else host

@@ -55,7 +55,12 @@ class Connection:
         endpoint, mode = call.address.way
         # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
         self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        self.socket = socket = context.socket(zmq.DEALER)
+        try:
+            self.socket = socket = context.socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            raise ClusterError(
+                f"{call.name} cannot be called: {error.strerror}; allow more descriptors (ulimit -n)"
+            ) from error
         self.monitor = socket.get_monitor_socket(_ENDED | REFUSED)
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
         try:

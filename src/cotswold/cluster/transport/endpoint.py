@@ -48,6 +48,7 @@ from cotswold.cluster.transport.listener import Came, Listener
 from cotswold.cluster.transport.loans import Probe
 from cotswold.cluster.transport.peer import LOST_SECONDS, Own, Traffic
 from cotswold.cluster.transport.peers import OLD_TOKEN, Common, Event, Peers
+from cotswold.cluster.transport.sockets import allow_descriptors
 from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import UserError
 from cotswold.host import Keyring, Token
@@ -104,6 +105,7 @@ class Endpoint:
         """Events since all sockets, and not those of messages alone, were looked at."""
         self._watched: set[int] = set()
         common.context.max_sockets = 8192
+        allow_descriptors()
         self._folder = SocketFolder()
         self._probe = Probe()
         self._keyring = Keyring.of(token)
@@ -157,6 +159,10 @@ class Endpoint:
             self._give_back()
             self._readiness.attend()
         return bool(self._events) or self._readiness.is_doubtful
+
+    def keep(self, name: str) -> None:
+        """From now on nobody comes in under a name but a peer of this name that this endpoint calls."""
+        self._peers.kept.add(name)
 
     def version_of(self, peer: str) -> int | None:
         """Of the protocol, on which both have settled; None where the peer has not answered yet. Raises

@@ -115,7 +115,7 @@ def unpack(data: bytes | memoryview) -> object:
         raise MalformedError("a header is too long", oversized=True)
     try:
         value: object = msgpack.unpackb(data, strict_map_key=False)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise MalformedError("no msgpack") from error
     return value
 

@@ -13,6 +13,8 @@ that answers.
     it was called, and has not called here              `WELCOME`: the conversation is whole
     it has called here before, and answers nothing      the conversation is over, another begins
     another endpoint has its name                       that one is lost, a conversation begins
+    its name is kept for whom this process calls        `GONE`; so where there are too many, and for a second
+                                                          name on one connection
 
 Both ends of a conversation hear that it is over: what is sent comes to whom it was sent, or `Lost` is heard.
 """
@@ -51,6 +53,8 @@ from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import ClusterError
 
 Event = Message | Lost | Ready
+MOST_PEERS = 2500
+"""Of an endpoint; ZeroMQ has some sockets for each."""
 OLD_TOKEN = "its connection was made with a token that is not in use any more"
 
 
@@ -77,6 +81,8 @@ class Peers:
         self.ring = ring
         """With whose keys they are called, and answered."""
         self.versions = Versions.ours()
+        self.kept: set[str] = set()
+        """Names of which only those come in whom this process has called."""
         self._common, self._doors, self._own, self._take_in = common, doors, own, take_in
 
     def call(self, name: str, address: Address, answers: str = "") -> None:
@@ -171,6 +177,10 @@ class Peers:
             self.refuse_version(listener, came.number)
             return
         keys = self.ring.named(came.fingerprint)
+        if hello.to == self._own().name and self._is_another(listener, came, hello):
+            self._common.refused["strangers"] += 1
+            self._tell(listener, came.number, head(GONE, settled))
+            return
         if keys is None or self._is_over(hello):
             self._tell(listener, came.number, head(GONE, settled))
             return
@@ -193,6 +203,16 @@ class Peers:
                 raise
             return None, None  # in another version it may have another form
         return hello, self.versions.settled(Versions.said(version, hello.oldest))
+
+    def _is_another(self, listener: Listener, came: Came, hello: Hello) -> bool:
+        """Whether a caller takes a name that is not its own, or one more than it has, or is one too many."""
+        known, caller = self.of.get(hello.name), listener.callers.get(came.number)
+        if caller is not None and caller.name != hello.name:
+            return True
+        if hello.name not in self.kept:
+            return known is None and len(self.of) >= MOST_PEERS
+        is_answer = known is not None and known.nonce == hello.answers
+        return not is_answer and (known is None or not known.address.is_same(hello.address))
 
     def _is_over(self, hello: Hello) -> bool:
         """Whether it answers a call of a conversation that is over."""

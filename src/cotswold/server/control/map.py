@@ -32,6 +32,8 @@ _TOGETHER = 60
 """Keys in one transaction, of which etcd takes 128 operations."""
 _PART = 10_000
 """Letters in one value, which may have up to four bytes each."""
+DESCRIPTION_LETTERS = _TOGETHER * _PART
+"""Of what is said of a run, at most."""
 
 Key = tuple[str, str | None]
 

@@ -50,6 +50,11 @@ class Difference:
     buffers: tuple[object, ...]
 
 
+def named(change: Change) -> set[int]:
+    """Sessions that a copy knows after a change."""
+    return {*change.living, *change.ended, *change.gone, *change.past}
+
+
 class Contents(Generic[Values]):
     """Those of one copy."""
 
@@ -222,6 +227,26 @@ class Contents(Generic[Values]):
         self._updates.books.revived(life - saved.life)
 
     # --- in a secondary ---
+
+    def takes(self, prepare: Prepare, before: Change | None) -> bool:
+        """Whether what is prepared can be so, once ``before`` is: of shards and sessions that are here, with
+        numbers of their lengths. What a primary of ours sends always can."""
+        change = prepare.change
+        assert change is not None, "what is installed is different"
+        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
+        shards = change.shards
+        if not sizes.keys() >= set(shards) or len(set(shards)) < len(shards):
+            return False
+        expected = [sizes[number] for number in shards] * len(prepare.names)
+        frozen = change.frozen
+        if frozen is not None and not frozen.is_now:
+            expected += [*sizes.values()] * len(prepare.names)
+        are_counted = len(change.versions) == len(shards) and len(prepare.buffers) == len(expected)
+        if frozen is not None and len(frozen.versions) != len(sizes):
+            return False
+        sessions = self._updates.books.sessions.numbers if before is None else named(before)
+        are_known = named(change) <= sessions | {each.number for each in change.sessions}
+        return are_counted and are_known and all(map(self._arithmetic.fits, prepare.buffers, expected))
 
     def install(self, prepare: Prepare) -> None:
         """What was prepared is so."""

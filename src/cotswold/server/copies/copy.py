@@ -422,6 +422,11 @@ class Copy(Generic[Values]):
         self._primary_heard = now
         is_lacking = prepare.after > self._prepared
         if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
+            before = self._pending[-1].change if self._pending and prepare.after != NOTHING else None
+            if not self.contents.takes(prepare, before):
+                refused = self.contents.updates.refused
+                refused["prepare"] = refused.get("prepare", 0) + 1
+                return []
             if prepare.after == NOTHING:
                 self._pending.clear()
             self._pending.append(prepare)

@@ -129,12 +129,10 @@ class Keeper(Generic[Values]):
             case OfBucket():
                 return self._client(sender, message, now)
             case Prepare():
-                self._neighbours.spoke[sender] = now
-                copy = self.copies.get(message.bucket)
+                copy = self._copy_with(sender, message.bucket, now)
                 return [] if copy is None else copy.prepare(sender, message, now)
             case Prepared():
-                self._neighbours.spoke[sender] = now
-                copy = self.copies.get(message.bucket)
+                copy = self._copy_with(sender, message.bucket, now)
                 return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
             case Leased():
                 if self._is_current(message.epoch) and message.server == self.name:
@@ -280,6 +278,14 @@ class Keeper(Generic[Values]):
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)
         return epoch == self._epoch
+
+    def _copy_with(self, sender: str, bucket: str, now: float) -> Copy[Values] | None:
+        """The copy of a bucket of which a sender has one, too; that it speaks is noted."""
+        copy = self.copies.get(bucket)
+        if copy is None or sender not in copy.group.everybody:
+            return None
+        self._neighbours.spoke[sender] = now
+        return copy
 
     def _copy(self, bucket: str) -> Copy[Values]:
         if bucket not in self.copies:

@@ -1,0 +1,185 @@
+"""A controller that leads: two servers, a run with three buckets, and a state in memory.
+
+Knows: the process of a controller, what it must do afterwards. Does not know: how messages are made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from cotswold.cluster import messages as beginning
+from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.bond import Bond
+from cotswold.cluster.roles.controller import ControllerRole, StateThread
+from cotswold.cluster.transport import Endpoint
+from cotswold.server import messages as m
+from cotswold.server.control.leading import Read
+from cotswold.server.control.settings import Control
+
+from .keeper import ADDRESS, CLIENT, MASTER, RUN, described
+from .victim import BrokenError, StillEndpoint, StillPost, Victim
+
+NAME, STATION, SERVERS = "controller-1", "station-a", ("server-a-0", "server-a-1", "server-a-2")
+_FAR_SECONDS = 1e6
+_MOST_SERVERS = 64
+_VALUE_LETTERS = 16_000
+"""Of a value that the state takes, of four bytes each."""
+
+
+class StillState:
+    """A state that answers at once."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, str] = {}
+        self._answers: list[Callable[[], None]] = []
+
+    def fileno(self) -> int:
+        """Nobody waits for it."""
+        return -1
+
+    def ask(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
+        """Do it, and answer when that is taken."""
+        if isinstance(wish, Read):
+            found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
+        else:
+            found = all(self.items.get(key) == text for key, text in wish.compare)
+            for key, text in wish.put if found else ():
+                self._put(key, text)
+        self._answers.append(partial(answered, wish, found))
+
+    def _put(self, key: str, text: str | None) -> None:
+        if text is None:
+            self.items.pop(key, None)
+            return
+        if len(text) > _VALUE_LETTERS or len(key) > 1000:
+            raise BrokenError(f"a key of {len(key)} and a value of {len(text)} letters are too long")
+        self.items[key] = text
+
+    def take(self) -> None:
+        """Answer."""
+        answers, self._answers = self._answers, []
+        for each in answers:
+            each()
+
+
+class ControllerVictim(Victim):
+    """That controller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._endpoint = StillEndpoint(ADDRESS)
+        self._post = StillPost(self._endpoint)
+        self._state = StillState()
+        control = Control(lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, judging_seconds=0.0)
+        self._role = ControllerRole(
+            *(NAME, cast(Post, self._post), cast(StateThread, self._state), control),
+            *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
+        )
+        self._description = described()
+        self._beats = 0
+        self._begin()
+        self.words = (
+            *(*SERVERS, "server-b-0", STATION, NAME, m.COORDINATOR, CLIENT, MASTER, "mallory"),
+            *self._description.buckets,
+            *("run/9999", "other/0000", RUN, "other", "host", ADDRESS, "no address", self._description.text),
+        )
+        self.strangers = ("mallory", f"mallory.{RUN}", CLIENT)
+        self.free = (m.Create, m.Remove, m.Drain, m.Undrain)
+        self.kinds = (*m.MESSAGES, *beginning.MESSAGES)
+        self.templates = self._templates()
+
+    @property
+    def _machine(self) -> Any:
+        return self._role._machine
+
+    def _tell(self, sender: str, message: Any) -> None:
+        self._role._attend(Letter(sender, message))
+
+    def turn(self) -> None:
+        """As its process goes on."""
+        role, now = self._role, time.monotonic()
+        role._deliver(role._machine.tick(now))
+        role._machine.take_events()
+        wish = role._machine.wish(now)
+        if wish is not None:
+            self._state.ask(wish, role._answered)
+        self._state.take()
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + 60
+        self.turn()
+        self._machine.leading._since = float("-inf")  # nobody has led for long
+        while not self._machine.leads(time.monotonic()):
+            if time.monotonic() > deadline:
+                raise BrokenError("it does not lead")
+            self.turn()
+        for server in SERVERS:
+            self._beat(server)
+        self._tell(MASTER, m.Create(RUN, self._description.text, self._description.buckets, 1))
+        for _ in range(6):
+            self.turn()
+
+    def _beat(self, server: str) -> None:
+        self._beats += 1
+        self._tell(server, m.Here(server, "host", ADDRESS, self._beats, ()))
+
+    def _templates(self) -> list[tuple[str, Any]]:
+        bucket, first, second = self._description.buckets[0], SERVERS[0], SERVERS[1]
+        group = self._machine.groups[bucket]
+        return [
+            (first, m.Here(first, "host", ADDRESS, 1, ((bucket, 1),), ((bucket, 2),), ADDRESS, (RUN,))),
+            (second, m.Here(second, "host", ADDRESS, 1, ())),
+            (first, m.Assigned(bucket, 1, first)),
+            (first, m.Fenced(bucket, 2, first, 1, 3)),
+            (second, m.FoundSaved(bucket, second, 1, 1, 3)),
+            (group.primary, m.Silent(bucket, group.term, group.primary, second)),
+            (group.primary, m.Caught(bucket, group.term, group.primary, second)),
+            *[(each, m.TakeOver(bucket, group.term, each, group.primary)) for each in group.secondaries],
+            (STATION, m.Ended(SERVERS[2], "was killed")),
+            (MASTER, m.Find(((bucket, 0),))),
+            (MASTER, m.Find(())),
+            (MASTER, m.Create("other", described("other").text, described("other").buckets, 1)),
+            (MASTER, m.Create("another", "no description", ("another/0000", "run/0001"), -1)),
+            (MASTER, m.Remove("other")),
+            ("operator", m.Drain(second, 30.0)),
+            ("operator", m.Undrain(second)),
+            ("operator", m.Look()),
+            (first, m.Describe(RUN)),
+            ("mallory", m.Ended(first, "says mallory")),
+            ("mallory", m.Here("mallory", "host", ADDRESS, 1, ((bucket, 9),), ((bucket, 9),))),
+            (CLIENT, m.Here(first, "host", "no address", 1, (), ((bucket, 1 << 40),))),
+            (first, m.Here(first, "host", "no address", 1, ())),
+        ]
+
+    def attend(self, letter: Letter) -> None:
+        """As its process does."""
+        if not (isinstance(letter.message, beginning.Finish) and letter.sender == m.COORDINATOR):
+            self._role._attend(letter)
+
+    def guarded(self) -> object:
+        """What only servers, supervisors and whoever operates them may change."""
+        machine = self._machine
+        servers = {name: (each.has_ended, each.is_living) for name, each in machine.servers.of.items()}
+        return machine.leading.epoch, dict(machine.groups), machine.unsettled, servers
+
+    def check(self) -> None:
+        """It leads, gives leases, and knows no more servers than there may be."""
+        machine = self._machine
+        if not machine.leads(time.monotonic()):
+            raise BrokenError("it leads no more")
+        if len(machine.servers.of) > _MOST_SERVERS:
+            raise BrokenError(f"it knows {len(machine.servers.of)} servers")
+        leases, known = self._post.sent["Leased"], machine.servers.of.get(SERVERS[0])
+        if known is None or known.has_ended or machine._reign.elections.holds_up(SERVERS[0]):
+            return  # it is waited for: it says first what it has
+        self._beat(SERVERS[0])
+        if self._post.sent["Leased"] == leases:
+            raise BrokenError("a server gets no lease")
+
+    def counts(self) -> Counter[str]:
+        """By kind."""
+        return self.refused + self._endpoint.refused

@@ -1,0 +1,195 @@
+"""An endpoint with a good peer, a bad one that has proved itself, callers, thieves, and bytes at its port.
+
+Knows: frames of the transport, raw sockets. Does not know: what messages mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections import Counter
+
+from random import Random
+
+import msgpack
+import zmq
+
+from cotswold.cluster.post import Letter
+from cotswold.cluster.transport import Endpoint, Message
+from cotswold.cluster.transport.address import Address
+from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
+from cotswold.cluster.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOME
+from cotswold.cluster.transport.versions import PROTOCOL
+from cotswold.host import Token
+
+from .making import Making, Said
+from .victim import BrokenError, Victim
+
+_SECONDS = 10.0
+_KINDS = (DATA, HELLO, MEMORY, WELCOME, GONE, REFUSAL, b"?", b"\0", b"")
+_MESSAGE_BYTES = 1 << 20
+_MOST_PEERS, _MOST_DESCRIPTORS = 40, 600
+KNOWN, CALLER, THIEF, STRANGER = "known", "caller", "thief", "stranger"
+
+
+class EndpointVictim(Victim):
+    """That endpoint, by *hmac* on the loopback."""
+
+    words = ("one", "good", "bad", "third", "no name", "")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._token = Token.new()
+        self._one = Endpoint(self._token, "one", host="127.0.0.1", message_bytes=_MESSAGE_BYTES)
+        self._good, self._bad = Endpoint(self._token, "good"), Endpoint(self._token, "bad")
+        self._context = zmq.Context()
+        self._said: list[list[bytes]] = []
+        """Frames that were right, to be said again."""
+        self._numbers = 0
+        self.check()
+
+    def next(self, making: Making, random: Random) -> Said:
+        """Frames by somebody."""
+        who = random.choice((KNOWN, KNOWN, KNOWN, KNOWN, CALLER, THIEF, STRANGER))
+        if self._said and random.random() < 0.1:
+            return Said(who, None, tuple(random.choice(self._said)))
+        kind = random.choice(_KINDS)
+        version = random.choice((PROTOCOL, PROTOCOL, PROTOCOL, 0, PROTOCOL + 1, 255))
+        body = self._body(kind, making, random)
+        first = kind + (bytes((version,)) if random.random() < 0.97 else b"") + body
+        if random.random() < 0.1:
+            first = first[: random.randrange(len(first) + 1)]
+        rest = [random.randbytes(random.choice((0, 1, 4, 64, 1000, 70_000))) for _ in range(random.randrange(3))]
+        if random.random() < 0.005:
+            rest = [bytes(17 << 20)]
+        return Said(who, None, (first, *rest))
+
+    def _body(self, kind: bytes, making: Making, random: Random) -> bytes:
+        if random.random() < 0.15:
+            return random.randbytes(random.randrange(60))
+        junk = making.plain
+        if kind == HELLO:
+            said: dict[object, object] = {
+                "name": random.choice(("bad", "bad", "good", "third", "", "a b", junk())),
+                "address": random.choice((self._bad.address, self._good.address, "none", junk())),
+                "nonce": random.choice(("n", "x" * 2000, junk())),
+                "to": random.choice(("one", "one", "two", junk())),
+                "probe": random.choice((-1, 0, 5, 1 << 40, junk())),
+                "oldest": random.choice((0, PROTOCOL, 255, -1, junk())),
+                "answers": random.choice(("", "", "n", junk())),
+            }
+            said.pop(random.choice((*said, *said, None)), None) if random.random() < 0.2 else None
+            packed: bytes = msgpack.packb(said)
+        elif kind == MEMORY:
+            packed = msgpack.packb(random.choice(([[0], []], [[], [0, 1]], [["a"], []], junk())))
+        else:
+            sizes = random.choice(([], [4], [64, 0], [1 << 30], [1 << 62], [-1], junk()))
+            loan = random.choice(([], [[0, 3, 1 << 16]], [[0, -1, 5]], [[1 << 70]], [junk()]))
+            packed = msgpack.packb([{"message": junk()}, sizes, *_fit(loan)])
+        return packed
+
+    def hear(self, said: Said) -> None:
+        """Somebody says these frames."""
+        {KNOWN: self._known, CALLER: self._caller, THIEF: self._thief, STRANGER: self._stranger}[said.sender](
+            list(said.buffers)
+        )
+        self._serve()
+
+    def _known(self, frames: list[bytes]) -> None:
+        if not self._bad.has("one"):
+            self._bad.connect("one", self._one.address)
+            self._bad.send("one", {"hello": 1})
+            self._until(lambda: self._bad.version_of("one") if self._bad.has("one") else True)
+        peer = self._bad._peers.of.get("one")
+        if peer is not None:
+            with contextlib.suppress(zmq.Again):
+                peer.connection.socket.send_multipart(frames or [b""], zmq.NOBLOCK)
+            self._bad._readiness.doubt(peer.connection.descriptor)
+
+    def _caller(self, frames: list[bytes], token: Token | None = None) -> None:
+        address = Address.parsed(self._one.address)
+        caller = self._context.socket(zmq.DEALER)
+        caller.linger = 50
+        assert address.tcp is not None, "it has a host"
+        keys = Keys.of(token or self._token)
+        call_as(caller, keys, "hmac", address.challenge, "bad", new_nonce())
+        caller.connect(address.tcp)
+        with contextlib.suppress(zmq.Again):
+            caller.send_multipart(frames or [b""], zmq.NOBLOCK)
+        self._serve()
+        caller.close()
+
+    def _thief(self, frames: list[bytes]) -> None:
+        self._caller(frames, Token.new())
+
+    def _stranger(self, frames: list[bytes]) -> None:
+        host, _, port = self._one.port_address.rpartition(":")
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, int(port)), timeout=_SECONDS) as caller,
+        ):
+            caller.settimeout(_SECONDS)
+            caller.sendall(b"".join(frames)[:100_000])
+
+    def _serve(self) -> None:
+        for endpoint in (self._one, self._bad, self._good):
+            for _ in range(20):
+                if endpoint.receive(0.0) is None:
+                    break
+
+    def _until(self, condition: object) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while not condition():  # type: ignore[operator]  # a function
+            if time.monotonic() > deadline:
+                raise BrokenError("a peer that makes no mistakes is not answered")
+            self._serve()
+
+    def attend(self, letter: Letter) -> None:
+        """It has none."""
+
+    def guarded(self) -> object:
+        """Nothing."""
+        return None
+
+    def check(self) -> None:
+        """A good peer is answered, whatever others say; nothing grows."""
+        self._numbers += 1
+        deadline = time.monotonic() + _SECONDS
+        came: object = None
+        while came != {"number": self._numbers}:
+            if time.monotonic() > deadline:
+                raise BrokenError("a peer that makes no mistakes is not heard")
+            if not self._good.has("one"):
+                self._good.connect("one", self._one.address)
+            self._good.send("one", {"number": self._numbers}, [bytes(100)])
+            event = self._one.receive(0.05)
+            came = event.header if isinstance(event, Message) else None
+            self._good.receive(0.0)
+        if len(self._one.peers) > _MOST_PEERS:
+            raise BrokenError(f"it has {len(self._one.peers)} peers")
+        if len(os.listdir("/proc/self/fd")) > _MOST_DESCRIPTORS:
+            raise BrokenError("descriptors are left behind")
+        head = DATA + bytes((PROTOCOL,))
+        self._said = [[head + msgpack.packb([{"number": self._numbers}, []])]]
+
+    def counts(self) -> Counter[str]:
+        """By kind."""
+        return Counter(self._one.refused)
+
+    def close(self) -> None:
+        """All end."""
+        for each in (self._one, self._good, self._bad):
+            each.close(0.0)
+        self._context.destroy(0)
+
+
+def _fit(values: list[object]) -> list[object]:
+    """What msgpack takes of these."""
+    found = []
+    for each in values:
+        with contextlib.suppress(OverflowError, TypeError, ValueError):
+            msgpack.packb(each)
+            found.append(each)
+    return found

@@ -1,0 +1,206 @@
+"""A parameter server with a bucket of which it is the primary, one of which it is not, and one that it lacks.
+
+Knows: the process of such a server, what it must do afterwards. Does not know: how messages are made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from cotswold.cluster import messages as beginning
+from cotswold.cluster.description import Description
+from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.bond import Bond
+from cotswold.cluster.roles.keeper import KeeperRole
+from cotswold.cluster.roles.updates import said
+from cotswold.cluster.roles.ways import Ways
+from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.address import Address
+from cotswold.optim.updates import Momentum
+from cotswold.server import messages as m
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.copies.copy import Role
+from cotswold.server.copies.copying import Copying
+from cotswold.server.staleness import Staleness
+
+from .victim import BrokenError, StillEndpoint, StillPost, Victim
+
+OWN, OTHER, CONTROLLER, RUN = "server-1", "server-2", "controller-1", "run"
+LED, FOLLOWED, UNKNOWN = f"{RUN}/0000", f"{RUN}/0001", f"{RUN}/0002"
+CLIENT, MASTER = f"replica-1.{RUN}", f"coordinator.{RUN}"
+ADDRESS = str(Address("host", 1, "challenge", "ipc:///tmp/nowhere", "tcp://127.0.0.1:1", "hmac"))
+_LEASE_SECONDS = 1e6
+_SPOKE = 64
+"""Of so many servers it may remember that they spoke."""
+
+
+def described(run: str = RUN) -> Description:
+    """A small run: three buckets, of a vector each."""
+    settings = Asynchronous(run, "x", Momentum(0.9), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
+    return Description(run, (("weights", 24, 4),), "float32", 64, 3, said(settings))
+
+
+class KeeperVictim(Victim):
+    """That server, with a replica's session of each bucket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._endpoint = StillEndpoint(ADDRESS)
+        self._post = StillPost(self._endpoint)
+        endpoint = cast(Endpoint, self._endpoint)
+        ways = Ways(endpoint, endpoint, endpoint)
+        copying = Copying(saves=True)
+        self._role = KeeperRole(
+            *(OWN, "host", cast(Post, self._post), {CONTROLLER: ADDRESS}, copying, ways),
+            Bond(ADDRESS, None),
+        )
+        self._machine = self._role._machine
+        self._description = described()
+        self._shards = {
+            bucket: tuple(each.number for each in self._description.shards if each.server == bucket)
+            for bucket in self._description.buckets
+        }
+        self._pulls = 0
+        self._begin()
+        self.words = (
+            *(OWN, OTHER, "server-3", CONTROLLER, m.COORDINATOR, CLIENT, MASTER, "replica-1", "mallory"),
+            *(LED, FOLLOWED, UNKNOWN, "run/9999", "other/0000", RUN, "other", "x", "weights", "momentum"),
+            *(ADDRESS, "no address", "gradient", "delta", "factors", self._description.text, "{}", "[1]"),
+        )
+        self.strangers = ("mallory", f"mallory.{RUN}", "replica-7.other", OTHER)
+        self.kinds = (*m.MESSAGES, *beginning.MESSAGES)
+        self.templates = self._templates()
+
+    # --- a server that works ---
+
+    def _tell(self, sender: str, message: Any) -> None:
+        self._role._attend(Letter(sender, message))
+
+    def _begin(self) -> None:
+        self._tell(CONTROLLER, m.Described(RUN, self._description.text))
+        groups = (m.Group(LED, 1, OWN, (OTHER,)), m.Group(FOLLOWED, 1, OTHER, (OWN,)))
+        for group in groups:
+            self._tell(CONTROLLER, m.Assign(1, group))
+        self._lease()
+        for bucket in (LED,):
+            numbers = tuple(np.zeros(16, np.float32).tobytes() for _ in self._shards[bucket])
+            self._tell(MASTER, m.OfBucket(bucket, 1, m.Write(1, "x", self._shards[bucket], numbers)))
+            self._tell(MASTER, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)))
+        self._role._go_on()
+
+    def _lease(self) -> None:
+        machine = self._machine
+        number = machine.lease.ask(time.monotonic())
+        self._tell(CONTROLLER, m.Leased(machine._epoch, OWN, number, _LEASE_SECONDS))
+
+    def _templates(self) -> list[tuple[str, Any]]:
+        shards = self._shards[LED]
+        numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
+        versions = (0,) * len(shards)
+        update = m.Update(RUN, 1, 1, "gradient", shards, versions, 1, 1.0, ((0, 4),), 0, (), numbers)
+        group = m.Group(LED, 2, OWN, (OTHER,))
+        return [
+            (CLIENT, m.OfBucket(LED, 1, update)),
+            (CLIENT, m.OfBucket(LED, 1, m.PullNewer(RUN, 1, 1, shards, versions))),
+            (CLIENT, m.OfBucket(LED, 1, m.Applied(1, "x", 1, shards, versions, 0))),
+            (MASTER, m.OfBucket(LED, 1, m.Order(2, ((1, "replica-1"),), ((1, 0.1),), 1, 0))),
+            (MASTER, m.OfBucket(LED, 1, m.PullFrozen(1, "x", shards))),
+            (MASTER, m.OfBucket(LED, 1, m.Pull(1, 1, "x", shards))),
+            (MASTER, m.OfBucket(LED, 1, m.Write(2, "x", shards, numbers))),
+            (OTHER, m.Prepared(LED, 1, OTHER, 1, False, 1)),
+            (OTHER, self._prepare(FOLLOWED)),
+            (OTHER, m.Prepare(FOLLOWED, 1, 1, 1, 1, None)),
+            (CONTROLLER, m.Assign(1, group)),
+            (CONTROLLER, m.Fence(1, LED, 2)),
+            (CONTROLLER, m.FindSaved(1, UNKNOWN)),
+            (CONTROLLER, m.Leased(1, OWN, 1, 1.0)),
+            (CONTROLLER, m.Forget(1, "other")),
+            (CONTROLLER, m.Described(RUN, self._description.text)),
+            (CONTROLLER, m.Described("other", described("other").text)),
+            (CONTROLLER, beginning.Peers(((OTHER, ADDRESS),))),
+            (m.COORDINATOR, beginning.Controllers((("controller-2", ADDRESS),))),
+            ("operator", beginning.Report(LED)),
+            ("operator", beginning.Export(LED)),
+            (MASTER, beginning.Count(RUN)),
+            ("mallory", m.Leased(1 << 40, OWN, 1, 1e9)),
+            ("mallory", m.Assign(1 << 40, group)),
+            ("mallory", m.Fence(1, LED, 1 << 40)),
+            ("mallory", m.Forget(1, RUN)),
+            ("mallory", m.FindSaved(1, LED)),
+        ]
+
+    def _prepare(self, bucket: str) -> m.Prepare:
+        shards = self._shards[bucket]
+        order = m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
+        session = m.SessionState(1, "replica-1", 0, None, None, (), (), 0, 0, 0)
+        numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
+        change = m.Change(
+            *(shards, (1,) * len(shards), (session,), (1,), (), (), (), 0, 0),
+            *(order, None, 0),
+        )
+        return m.Prepare(bucket, 1, -1, 1, 1, change, ("x",), numbers)
+
+    # --- what it does with what is wrong ---
+
+    def attend(self, letter: Letter) -> None:
+        """As its process does."""
+        if not (isinstance(letter.message, beginning.Finish) and letter.sender == m.COORDINATOR):
+            self._role._attend(letter)
+
+    def turn(self) -> None:
+        """As its process does; what is to be on its disk is."""
+        if self._role._heard >= 8:
+            self._role._go_on()
+            self._role._tick(time.monotonic())
+            for number, _ in self._machine.saves():
+                self._machine.saved(number)
+
+    def is_stranger(self, sender: str) -> bool:
+        """Whether somebody is no controller; its coordinator may have said that it is one."""
+        return sender in self.strangers and sender not in self._role._controllers
+
+    def guarded(self) -> object:
+        """What only controllers may change."""
+        machine = self._machine
+        copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
+        return machine._epoch, machine.lease.until, copies, tuple(self._role._runs), self._role._controllers
+
+    def check(self) -> None:
+        """It has no copies but of buckets that are described; whoever may asks is answered."""
+        machine, role = self._machine, self._role
+        runs: Mapping[str, Description] = role._runs
+        known = {bucket for each in runs.values() for bucket in each.buckets}
+        if not machine.copies.keys() <= known:
+            raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
+        if len(machine._spoke) > _SPOKE or len(role._clients._names) > 8 * _SPOKE:
+            raise BrokenError("it remembers everybody who ever spoke")
+        self._check_pull()
+
+    def _check_pull(self) -> None:
+        """Where it leads a bucket, a pull is answered."""
+        copy = self._machine.copies.get(LED)
+        if copy is None or copy.role is not Role.PRIMARY or copy.fence > copy.group.term:
+            return
+        self._lease()
+        self._role._go_on()
+        answers = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        self._pulls -= 1
+        copy.committed = copy.contents.index  # as if others had all
+        pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
+        self._tell(CLIENT, m.OfBucket(LED, copy.group.term, pull))
+        self._role._go_on()
+        after = self._post.sent["OfBucket"] + self._post.sent["Elsewhere"]
+        if copy.is_acting(time.monotonic()) and after == answers:
+            raise BrokenError("a pull is not answered")
+
+    def counts(self) -> Counter[str]:
+        """By kind."""
+        found = self.refused + self._endpoint.refused
+        for copy in self._machine.copies.values():
+            found.update({f"update: {kind}": count for kind, count in copy.contents.updates.refused.items()})
+        return found

@@ -1,0 +1,61 @@
+"""What a controller need not hear: what is said by somebody who may not, or cannot be so.
+
+Knows: how servers and their supervisors are called, how long names and descriptions are. Does not know: what
+follows from a message (`server.control`), who proved what (`transport`).
+
+Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
+has ended its supervisor says: the coordinator of a run, or the station of the server's host.
+"""
+
+from __future__ import annotations
+
+from cotswold.cluster.description import Description
+from cotswold.cluster.transport.address import Address
+from cotswold.server.control.map import DESCRIPTION_LETTERS
+from cotswold.server.control.reign import FromServers
+from cotswold.server.messages import COORDINATOR, Create, Ended, Here
+from cotswold.server.names import run_of
+
+_SERVER, _STATION = "server-", "station-"
+_TEXT_LETTERS = 1024
+"""Of any text but a description: of names, addresses and reasons."""
+_BUCKETS = 1 << 17
+"""Of a run."""
+
+
+def wrong(sender: str, message: FromServers) -> str:
+    """As what a message is refused and counted; empty for one that is to be heard."""
+    texts = [
+        value for name, value in vars(message).items() if isinstance(value, str) and name != "description"
+    ]
+    if any(len(each) > _TEXT_LETTERS for each in texts):
+        return "oversized"
+    match message:
+        case Here(server, _, address, peer_address=peer_address):
+            if sender != server or not sender.startswith(_SERVER):
+                return "strangers"
+            are_addresses = Address.is_one(address) and (not peer_address or Address.is_one(peer_address))
+            return "" if are_addresses else "malformed"
+        case Ended(server):
+            return "" if _supervises(sender, server) else "strangers"
+        case Create():
+            return _wrong_run(message)
+        case _:
+            return ""
+
+
+def _supervises(sender: str, server: str) -> bool:
+    """Whether a process started another."""
+    host = sender.removeprefix(_STATION)
+    return sender == COORDINATOR or (host != sender and server.startswith(f"{_SERVER}{host}-"))
+
+
+def _wrong_run(wanted: Create) -> str:
+    if len(wanted.description) > DESCRIPTION_LETTERS or len(wanted.buckets) > _BUCKETS:
+        return "oversized"
+    try:
+        described = Description.of(wanted.description)
+    except ValueError:
+        return "malformed"
+    are_its_own = all(run_of(each) == wanted.run and len(each) <= _TEXT_LETTERS for each in wanted.buckets)
+    return "" if are_its_own and described.run == wanted.run else "malformed"
