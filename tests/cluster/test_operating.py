@@ -161,7 +161,7 @@ def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
 
 def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:
     host, _, operator = cluster
-    with pytest.raises(UserError, match="names no bucket"):
+    with pytest.raises(UserError, match="names 0 buckets"):
         explained(operator, "17")
     with pytest.raises(UserError, match="names no run"):
         run_meant(operator, "c83a")

@@ -12,11 +12,10 @@ from cotswold.bench.chaos.life import Life
 from cotswold.bench.chaos.world import World
 from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.server.control.controller import Controller
-from cotswold.server.control.settings import Control
 from cotswold.server.messages import Drain, Message, Send, Undrain
 from cotswold.simulate.copies import ControllerPlayer
 
-QUICK = {"settle_seconds": 0.1, "calm_seconds": 0.3, "handover_seconds": 0.1}
+QUICK = Control(settle_seconds=0.1, calm_seconds=0.3, handover_seconds=0.1)
 """What is evened soon, so that much of it happens in a life."""
 LIVES = {
     "quiet": 20,
@@ -38,7 +37,7 @@ class DrainedLife(Life):
     def __init__(self, seed: int, world: World) -> None:
         self.kinds: Counter[str] = Counter()
         """What happened, and how often."""
-        self.control = Control(copies=world.copies, least=world.least, **QUICK)
+        self.control = replace(QUICK, copies=world.copies, least=world.least)
         super().__init__(seed, world)
 
     def _start_controller(self, name: str) -> None:

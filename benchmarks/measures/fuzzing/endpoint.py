@@ -6,12 +6,12 @@ Knows: frames of the transport, raw sockets. Does not know: what messages mean.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections import Counter
-
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgpack
 import zmq
@@ -61,7 +61,9 @@ class EndpointVictim(Victim):
         first = kind + (bytes((version,)) if random.random() < 0.97 else b"") + body
         if random.random() < 0.1:
             first = first[: random.randrange(len(first) + 1)]
-        rest = [random.randbytes(random.choice((0, 1, 4, 64, 1000, 70_000))) for _ in range(random.randrange(3))]
+        rest = [
+            random.randbytes(random.choice((0, 1, 4, 64, 1000, 70_000))) for _ in range(random.randrange(3))
+        ]
         if random.random() < 0.005:
             rest = [bytes(17 << 20)]
         return Said(who, None, (first, *rest))
@@ -86,7 +88,7 @@ class EndpointVictim(Victim):
             packed = msgpack.packb(random.choice(([[0], []], [[], [0, 1]], [["a"], []], junk())))
         else:
             sizes = random.choice(([], [4], [64, 0], [1 << 30], [1 << 62], [-1], junk()))
-            loan = random.choice(([], [[0, 3, 1 << 16]], [[0, -1, 5]], [[1 << 70]], [junk()]))
+            loan: list[Any] = random.choice(([], [[0, 3, 1 << 16]], [[0, -1, 5]], [[1 << 70]], [junk()]))
             packed = msgpack.packb([{"message": junk()}, sizes, *_fit(loan)])
         return packed
 
@@ -169,7 +171,7 @@ class EndpointVictim(Victim):
             self._good.receive(0.0)
         if len(self._one.peers) > _MOST_PEERS:
             raise BrokenError(f"it has {len(self._one.peers)} peers")
-        if len(os.listdir("/proc/self/fd")) > _MOST_DESCRIPTORS:
+        if len(list(Path("/proc/self/fd").iterdir())) > _MOST_DESCRIPTORS:
             raise BrokenError("descriptors are left behind")
         head = DATA + bytes((PROTOCOL,))
         self._said = [[head + msgpack.packb([{"number": self._numbers}, []])]]

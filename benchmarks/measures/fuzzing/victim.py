@@ -128,7 +128,7 @@ class Victim(ABC):
     def attend(self, letter: Letter) -> None:
         """A message that could be read."""
 
-    def turn(self) -> None:
+    def turn(self) -> None:  # noqa: B027  # most go on by themselves
         """It goes on."""
 
     def is_stranger(self, sender: str) -> bool:
@@ -147,5 +147,5 @@ class Victim(ABC):
     def counts(self) -> Counter[str]:
         """What it has refused, by kind."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most have nothing to let go of
         """It is needed no more."""

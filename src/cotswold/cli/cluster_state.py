@@ -134,8 +134,7 @@ def drain(
         raise UserError(f"--within {within:g}: give seconds, more than 0")
     with operator_of(controllers, token_file) as operator:
         if back:
-            operator.undrain(server)
-            say(f"{server} gets copies again")
+            say(f"{operator.undrain(server)} gets copies again")
             return 0
         left, why = 0, ""
         with stages() as show:
@@ -157,8 +156,8 @@ def remove(
 ) -> None:
     """Have a cluster forget what it has of a run that is over, and could not say so.
 
-    A run that ends has its parameters forgotten by itself; one that was killed has not.
-    It is refused while servers hear the run.
+    A run that ends has its parameters forgotten by itself; one that was killed has not,
+    until it is resumed. One that still trains ends by this, unsaved.
 
     Examples:
 

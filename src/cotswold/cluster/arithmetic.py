@@ -58,8 +58,9 @@ class NumpyArithmetic:
 
     def fits(self, buffer: object, size: int) -> bool:
         """Whether what came in a message is a vector of this size."""
-        is_buffer = isinstance(buffer, bytes | bytearray | memoryview)
-        return is_buffer and memoryview(buffer).nbytes == size * self._dtype.itemsize
+        if not isinstance(buffer, bytes | bytearray | memoryview):
+            return False
+        return memoryview(buffer).nbytes == size * self._dtype.itemsize
 
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""

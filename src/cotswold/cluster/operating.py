@@ -46,6 +46,7 @@ from cotswold.server.names import run_of
 _AGAIN_SECONDS = 0.3
 _REPORT_SECONDS = 1.0
 _RUN = "operator"
+_NAMED = 8
 T = TypeVar("T")
 
 
@@ -111,8 +112,10 @@ class Operator:
         groups = self.groups()
         fitting = [each for each in groups if each == name or _is_meant(name, each)]
         if len(fitting) != 1:
-            many = f"{len(fitting)} buckets are called so" if fitting else "there is none"
-            raise UserError(f"{name!r} names no bucket: {many}; name one as RUN/NUMBER, by its first letters")
+            some = ", ".join(sorted(fitting or groups)[:_NAMED]) or "none"
+            raise UserError(
+                f"{name!r} names {len(fitting)} buckets; name one as RUN/NUMBER, by its first letters: {some}"
+            )
         group = groups[fitting[0]]
         servers = {each: self._addresses.get(each, "") for each in group.everybody}
         reports = self.reports(servers, group.bucket)
@@ -122,22 +125,34 @@ class Operator:
     def drain(self, server: str, seconds: float) -> Iterator[Draining]:
         """Have others take over what a server has; yields how far that is until nothing is left, or the time
         is over. Raises UserError for no such server."""
-        names = [each.name for each in self.look().servers if each.state in ("living", "draining")]
-        fitting = [each for each in names if each == server or each.split(".")[0] == server]
-        if len(fitting) != 1:
-            raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
+        meant = self._meant(server)
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            found = self._asked(Drain(fitting[0], left), Draining)
+            found = self._asked(Drain(meant, left), Draining)
             yield found
             if not found.left or left <= 0:
                 return
             time.sleep(min(_AGAIN_SECONDS, left))
 
-    def undrain(self, server: str) -> None:
-        """Have a server get copies again."""
-        self._asked(Undrain(server), Undrained)
+    def undrain(self, server: str) -> str:
+        """Have a server get copies again; its whole name. Raises UserError for no such server."""
+        meant = self._meant(server)
+        self._asked(Undrain(meant), Undrained)
+        return meant
+
+    def _meant(self, server: str) -> str:
+        """The server that is there with this name, or, where the number behind the point is left out, with
+        its beginning."""
+        names = [each.name for each in self.look().servers if each.state in ("living", "draining")]
+        fitting = [each for each in names if each == server] or [
+            each for each in names if each.rpartition(".")[0] == server
+        ]
+        if len(fitting) > 1:
+            raise UserError(f"{server!r} is {' and '.join(fitting)}; give the whole name of one")
+        if not fitting:
+            raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
+        return fitting[0]
 
     def remove(self, run: str) -> None:
         """Have the cluster forget a run."""

@@ -37,8 +37,8 @@ from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.standing import StandingServers, controllers_at
-from cotswold.cluster.transport import Endpoint
-from cotswold.errors import UserError
+from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.optim.schedule import Schedule
@@ -58,6 +58,8 @@ _STRETCH = 4
 """So many times what it usually pushes a replica adds up, at most, while a bucket moves to another server."""
 _BUCKETS = 8
 """A server: so that what a dead one had goes to all others, and each bucket costs little."""
+_CONTROLLERS_SECONDS = 10.0
+_ASK_SECONDS = 0.3
 _HANDS = 8
 """A replica gets so many batches at once, at most; and so many hands an epoch, at least."""
 
@@ -222,7 +224,9 @@ class ReplicaOpening(Opening):
         if self._keepers is None:
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
-        if isinstance(keepers, Keepers):
+        if isinstance(keepers, StandingServers):
+            self._await_controllers(keepers)
+        else:
             keepers.start_controller()
             self._await("the controller", lambda: keepers.has_controller)
             for _ in range(self._settings.servers):
@@ -230,6 +234,28 @@ class ReplicaOpening(Opening):
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
         self._post.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
+
+    def _await_controllers(self, servers: StandingServers) -> None:
+        """A controller of the cluster is there, and knows this run for one of its own."""
+        deadline, asked = time.monotonic() + _CONTROLLERS_SECONDS, float("-inf")
+        while (now := time.monotonic()) < deadline:
+            if now - asked > _ASK_SECONDS:
+                asked = now
+                servers.ask()
+            match self._post.receive(_ASK_SECONDS):
+                case Letter(_, m.Looked()):
+                    return
+                case Letter() as letter:
+                    self._hear(letter)
+                case Ready(descriptor):
+                    self._ended(descriptor)
+                case _:
+                    pass
+        raise MachineError(
+            f"no controller at {', '.join(self._settings.standing)} has answered for "
+            f"{_CONTROLLERS_SECONDS:g} s; see whether they run (cotswold cluster status), whether the "
+            "token is theirs, and whether most of etcd's members are there"
+        )
 
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:
         if self._keepers is None:

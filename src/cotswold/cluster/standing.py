@@ -90,7 +90,11 @@ class StandingServers:
         """Ask now and then what has happened."""
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
-            self.post.send(CONTROLLERS, Look())
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask whoever leads the controllers what there is."""
+        self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
         """What has happened to the run, or to servers, that was not known."""

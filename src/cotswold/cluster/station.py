@@ -29,10 +29,10 @@ from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.standing import controllers_at, name_at, place_of
+from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of
 from cotswold.cluster.state import Place
 from cotswold.cluster.transport import Endpoint, Ready, Roads
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock, replace_file
 from cotswold.files.untrusted import MalformedError, read_object
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -170,6 +170,8 @@ class Station:
             self._lives: dict[str, _Life] = {}
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
+            self._served: set[str] = set()
+            """Whose process has come as far as to serve."""
             self._untold: dict[str, str] = {}
             """Servers that ended, and why, of which controllers are told again for a while."""
             self._told = 0.0
@@ -196,6 +198,7 @@ class Station:
             case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
                 self._on_event(kind, name, sentence)
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
+                self._served.add(self._names[name])
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
             case _:
                 pass
@@ -287,6 +290,11 @@ class Station:
         if life in self._settings.disks:
             self._untold[ended.name] = ended.why
             self._tell(now)
+        if life not in self._settings.disks and life not in self._served:
+            raise MachineError(
+                f"{ended.name} {ended.why}; another controller listens there, perhaps: name another port, "
+                f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
+            )
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
         self._again(life, now, ended.name)
 

@@ -238,8 +238,9 @@ class Reign:
             self._balancing.shaken(now)
         for bucket, term in here.fenced:  # by a leader that was, before it could decide
             group = self.board.groups.get(bucket)
-            is_member = group is not None and here.server in group.everybody
-            if is_member and group.term < term and self.elections.is_settled(bucket):
+            if group is None or here.server not in group.everybody:
+                continue
+            if group.term < term and self.elections.is_settled(bucket):
                 why = f"{here.server} was asked what it has by a controller that leads no more"
                 self.elections.hold(group, Cause.LOST, why, now)
         sends = self._forgetting.forgets(here.server, here.runs, now)

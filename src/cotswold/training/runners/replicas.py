@@ -274,7 +274,7 @@ class ReplicaRuns:
             epoch=status.epoch,
             replicas=self._replicas,
             staleness=staleness,
-            staleness_most=max(each.staleness_most for each in counts),
+            staleness_most=max((each.staleness_most for each in counts), default=0),
             **({"refused_why": kinds(counts)} if total.refused else {}),
             waiting_bytes=sum(each.waiting for each in counts),
             server_cpu_seconds=sum(each.cpu_seconds for each in counts),
