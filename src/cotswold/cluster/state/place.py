@@ -15,6 +15,10 @@ from cotswold.cluster.state.keeping import State
 from cotswold.cluster.state.sqlite import SqliteState
 from cotswold.errors import UserError
 
+TIMEOUT_SECONDS = 0.5
+"""For which a member of etcd is waited for before the next is asked: a leader whose beat one member leaves
+unanswered must have asked another while it still leads. Members answer in some milliseconds."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -52,4 +56,4 @@ class Place:
         if self.authority is not None:
             own = [None if each is None else Path(each) for each in (self.certificate, self.key)]
             tls = Tls(Path(self.authority), *own)
-        return Etcd(tuple(self.etcd), tls, self.prefix)
+        return Etcd(tuple(self.etcd), tls, self.prefix, TIMEOUT_SECONDS)

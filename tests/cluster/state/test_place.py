@@ -1,0 +1,25 @@
+"""Where controllers keep their state."""
+
+from __future__ import annotations
+
+import time
+
+from tests.cluster.state.test_gateway import Member, trickle
+from tests.cluster.state.test_gateway import two as two
+
+from cotswold.cluster.state import OutcomeUnknownError, Place
+from cotswold.server.control.settings import Control
+from cotswold.server.copies.lease import DRIFT
+
+
+def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Member]) -> None:
+    two[0].reply = trickle  # it is there, and does not answer
+    control, place = Control(), Place(etcd=[each.endpoint for each in two])
+    with place.opened() as state:
+        began = time.monotonic()
+        try:
+            state.transact([], [("leader-beat", "1")])
+        except OutcomeUnknownError:
+            assert state.transact([], [("leader-beat", "1")])
+        waited = time.monotonic() - began
+    assert control.beat_seconds + waited < control.leader_seconds * (1 - DRIFT)
