@@ -12,6 +12,7 @@ from cotswold.bench.chaos.life import Life
 from cotswold.bench.chaos.world import World
 from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.server.control.controller import Controller
+from cotswold.server.control.settings import Control
 from cotswold.server.messages import Drain, Message, Send, Undrain
 from cotswold.simulate.copies import ControllerPlayer
 
