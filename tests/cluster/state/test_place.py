@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from tests.cluster.state.test_gateway import Member, trickle
 from tests.cluster.state.test_gateway import two as two
@@ -15,7 +16,7 @@ from cotswold.server.copies.lease import DRIFT
 def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Member]) -> None:
     two[0].reply = trickle  # it is there, and does not answer
     control, place = Control(), Place(etcd=[each.endpoint for each in two])
-    with place.opened() as state:
+    with closing(place.opened()) as state:
         began = time.monotonic()
         try:
             state.transact([], [("leader-beat", "1")])
