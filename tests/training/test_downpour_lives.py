@@ -18,6 +18,8 @@ from tests.training.test_downpour import job_of, recipe_of
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster import evaluator
 from cotswold.cluster.evaluator import Evaluator
+from cotswold.cluster.messages import Counts
+from cotswold.cluster.replicas import Replicas
 from cotswold.errors import DivergedError, MachineError, RecipeError
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
@@ -187,3 +189,21 @@ def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp
     )
     (event,) = events(finish(job), "nothing_left")
     assert "and training.epochs is 2 now; ask for more than" in str(event["why"])
+
+
+def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All servers that keep copies have died at once, and those that come after them are not there yet."""
+    count, asked = Replicas.count, 0
+
+    def nobody_at_first(self: Replicas) -> tuple[Counts, ...]:
+        nonlocal asked
+        asked += 1
+        return () if asked <= 2 else count(self)
+
+    monkeypatch.setattr(Replicas, "count", nobody_at_first)
+    job = job_of(tmp_path, epochs=20, epoch_fraction=1.0)
+    finish(job)
+    assert events(job.run, "step")[0]["staleness_most"] == 0
+    assert audit(job.run)["counted"] == 20 * 240
