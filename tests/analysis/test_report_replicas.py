@@ -43,6 +43,7 @@ def run(tmp_path: Path) -> RunDirectory:
                 staleness_most=4,
                 replicas=3 if second < 9 else 2,
                 waiting_bytes=1000 * (second % 3),
+                longest_window_seconds=0.5 * second,
                 updates=50 * second,
                 counted=90 * second,
                 refused=10 * second,
@@ -55,6 +56,10 @@ def run(tmp_path: Path) -> RunDirectory:
             validation = {"training_seconds": second + 0.5, "loss": 1.1 / second, "accuracy": 0.5}
             log.write("validation", stack="layers", step=100 * second, at=100 * second, **validation)
         log.write("cluster_lost", name="replica-2", sentence="it is silent")
+        log.write("cluster_revived", name="run/3", sentence="goes on from a disk")
+        log.write("cluster_recalled", name="", sentence="5 samples that counted are in no memory any more")
+        log.write("cluster_restored", name="server-1.1", sentence="1 bucket (3): 2 shards had 7 updates")
+        log.write("cluster_disk", name="server-0", sentence="the disk is slow")
     return run
 
 
@@ -95,6 +100,18 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
     after = fates(run)
     assert after["layer 1"] == "2 MB as gradients, 500 kB as factors"
     assert after["Counted"] == "1 500 (75.00 %)" and after["Left out"] == "400 (20.00 %)"
+
+
+def test_losses_of_servers_and_troubles_of_their_disks_are_told(run: RunDirectory) -> None:
+    page = section(run)
+    assert re.search(r"The oldest change that was on no disk</dt>\s*<dd>9.5 s</dd>", page)
+    assert re.search(r"Parts of the parameters that went on from disks</dt>\s*<dd>1</dd>", page)
+    for sentence in (
+        "5 samples that counted are in no memory any more",
+        "server-1.1 went on from its disk with 1 bucket (3): 2 shards had 7 updates",
+        "server-0: the disk is slow",
+    ):
+        assert sentence in page
 
 
 def test_the_axis_of_learning_is_samples_for_replicas_have_no_step_in_common(run: RunDirectory) -> None:

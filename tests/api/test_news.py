@@ -54,6 +54,22 @@ def test_each_that_happens_has_a_line() -> None:
     assert heard(clock, found, ended("replica-1", news.ENDED_WELL)) == []
 
 
+def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is() -> None:
+    found = News(clock := Clock())
+    revived = [told("revived", f"run/{number}", "goes on from a disk") for number in range(3)]
+    assert heard(clock, found, *revived) == [
+        "every server that had 3 parts of the parameters is gone; disks have what was so before"
+    ]
+    lost = told("recalled", "", "5 samples that counted are in no memory any more: epoch 1: 3 to 7")
+    assert heard(clock, found, lost) == [lost["sentence"]]
+    restored = told("restored", "server-1.1", "1 bucket (3): 2 shards had 7 updates")
+    assert heard(clock, found, restored) == [
+        "server-1.1 goes on from its disk with 1 bucket (3): 2 shards had 7 updates"
+    ]
+    full = told("disk", "server-1", "no room left to write it")
+    assert heard(clock, found, full) == ["server-1: no room left to write it"]
+
+
 def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both() -> None:
     found = News(clock := Clock())
     why = "was killed by SIGKILL"

@@ -74,6 +74,14 @@ def test_a_server_that_does_not_answer_is_named_with_all_who_wait_for_it() -> No
     assert found[1] == "replica-1, replica-2, replica-3 and 2 more wait for server-1"
 
 
+def test_a_server_with_a_disk_says_what_could_be_lost() -> None:
+    saving = {**server(1), "dirty_bytes": 2_500_000, "window_seconds": 0.71}
+    clean = {**server(2), "dirty_bytes": 0, "window_seconds": 0.0}
+    lines = waiting.table({"servers": [server(0), saving, clean]}, is_here=False)
+    assert "on disk" not in lines[0]
+    assert lines[1].endswith(", 2.5 MB not on disk, since 0.7 s") and lines[2].endswith(", all on disk")
+
+
 def test_who_has_no_samples_is_not_stuck() -> None:
     assert concluded(replica(1, "idle", "coordinator", seconds=50.0)) == [
         "nobody has waited long for anybody"

@@ -62,6 +62,9 @@ class Machine:
     def take_recalls(self) -> list[str]:
         return []
 
+    def take_forgotten(self) -> list[str]:
+        return []
+
 
 class Store(BlockStore):
     """One whose disk may be slow, or full."""

@@ -64,6 +64,14 @@ class PhaseHistory:
     """Fields of the `stack_end` event: seconds, samples, FLOPs."""
 
 
+_LOSSES = {
+    "cluster_recalled": "{sentence}",
+    "cluster_restored": "{name} went on from its disk with {sentence}",
+    "cluster_disk": "{name}: {sentence}",
+}
+"""How events of losses are told."""
+
+
 @dataclass
 class History:
     """Everything that pages and figures need from the events."""
@@ -86,6 +94,8 @@ class History:
 
     happened: dict[str, int] = field(default_factory=dict)
     """How often something happened to processes, by the kind of event."""
+    losses: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds of the run, and a sentence: what was lost with servers, and what disks could not take."""
 
     @property
     def trains_layers(self) -> bool:
@@ -136,6 +146,8 @@ class History:
             self._take_phase(str(kind), event)
         elif str(kind).startswith("cluster_"):
             self.happened[str(kind)] = self.happened.get(str(kind), 0) + 1
+            if kind in _LOSSES:
+                self.losses.append((number(event, "seconds") or 0.0, _LOSSES[kind].format_map(event)))
 
     def _begin_anew(self, lost_seconds: float) -> None:
         """Forget what came to nothing."""

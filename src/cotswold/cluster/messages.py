@@ -162,6 +162,8 @@ class Unsaved:
     """How old the oldest of these changes is."""
     longest_seconds: float
     """The longest that it ever was, in this process."""
+    flush_seconds: float
+    """What is promised of it, if the disk is fast enough."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
-from cotswold.analysis.words import count, counted, percent, plain, scaled
+from cotswold.analysis.words import count, counted, duration, percent, plain, scaled
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 
@@ -39,6 +39,7 @@ _FATES = (
     ("left_out", "Left out", "nobody had them when the epoch ended"),
 )
 _KINDS = {"gradient": "gradients", "delta": "deltas"}
+_LOSSES_MOST = 30
 _FINAL = ("counted", "torn", "refused", "left_out")
 """What is lost is handed out again, and so in one of these, too."""
 
@@ -73,6 +74,8 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
     pushed = _pushed(phase)
     if pushed:
         blocks += [Heading("What replicas pushed"), Table(["", ""], pushed, "words")]
+    if history.losses:
+        blocks += [Heading("Servers and their disks"), Table(["seconds", ""], _losses(history), "words")]
     return PageSection("Replicas", "replicas", blocks)
 
 
@@ -151,12 +154,16 @@ def _facts(
         ("updates", "Updates applied, each shard's by itself", count),
         ("staleness", f"Mean staleness{since}", plain),
         ("staleness_most", f"The greatest{since}", count),
+        ("longest_window_seconds", f"The oldest change that was on no disk{since}", duration),
     ):
         if name in last:
             found.append((label, shown(last[name])))
     wire = number(history.end, "wire_bytes")
     if wire:
         found.append(("Sent by the coordinator", scaled(wire, "B")))
+    revived = history.happened.get("cluster_revived", 0)
+    if revived:
+        found.append(("Parts of the parameters that went on from disks", count(revived)))
     lost = history.happened.get("cluster_lost", 0)
     if lost:
         found.append(("Replicas that were lost, and started again", count(lost)))
@@ -183,6 +190,13 @@ def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
         for layer, kinds in (layers.items() if isinstance(layers, dict) else ())
         if isinstance(kinds, dict)
     ]
+
+
+def _losses(history: History) -> list[list[TableCell]]:
+    """A row for each time that something was lost, or that a disk took nothing."""
+    rows = [row(plain(seconds), sentence) for seconds, sentence in history.losses[-_LOSSES_MOST:]]
+    before = len(history.losses) - len(rows)
+    return [row("", f"{count(before)} more before these"), *rows] if before else rows
 
 
 def _fates(phase: PhaseHistory) -> list[list[TableCell]]:

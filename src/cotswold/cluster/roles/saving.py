@@ -59,7 +59,8 @@ class Saving:
         copies = self._machine.copies
         of = [copies[name] for name in self._machine.different if run in ("", run_of(name))]
         count = sum(bytes_of(tuple(each.unsaved_buffers)) for each in of)
-        return Unsaved(count + self._disk.unsaved_bytes, self._window(now), self._longest)
+        dirty = count + self._disk.unsaved_bytes
+        return Unsaved(dirty, self._window(now), self._longest, self._flush_seconds)
 
     def _give(self, now: float) -> None:
         for bucket in self._spreading.due(now):

@@ -39,6 +39,7 @@ from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
 from cotswold.training.runners.validations import Validations
+from cotswold.training.runners.windows import Windows
 
 POLL_SECONDS = 0.2
 _POINT = "x"
@@ -77,6 +78,7 @@ class ReplicaRuns:
         """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
+        self._windows = Windows()
         self._pushes = Pushes(layer_names(flat.module))
         self._schedule = BySamples(
             *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
@@ -171,7 +173,7 @@ class ReplicaRuns:
             except EvaluatorError as error:
                 unjudged, finished = error, False
                 replicas.pause()
-            self._warn_of_refused(replicas)
+            self._warn(replicas)
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 why = {} if self._ended is None else {"why": self._ended}
@@ -281,15 +283,21 @@ class ReplicaRuns:
             applying_seconds=sum(each.applying_seconds for each in counts),
             updates=updates,
             rate=self._schedule.rate(self._training.learning_rate, at),
+            **self._windows.said(counts),
             **self._pushes.said,
         )
 
-    def _warn_of_refused(self, replicas: Replicas) -> None:
+    def _warn(self, replicas: Replicas) -> None:
+        """The end of the run says what people may not have seen."""
         assert self._ledger is not None, "it has learnt"
-        refused = self._ledger.total.refused
+        refused, counts = self._ledger.total.refused, replicas.count()
+        self._windows.said(counts)
+        said = [] if self._windows.warning is None else [self._windows.warning]
         if refused:
-            why = kinds(replicas.count())
-            self._recorder.warn(f"servers refused {refused:,} samples{f' ({why})' if why else ''}")
+            why = kinds(counts)
+            said.insert(0, f"servers refused {refused:,} samples{f' ({why})' if why else ''}")
+        if said:
+            self._recorder.warn("; ".join(said))
 
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes

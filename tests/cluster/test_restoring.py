@@ -1,0 +1,49 @@
+"""Which versions shards have that go on from disks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotswold.cluster.messages import Counts
+from cotswold.cluster.restoring import Restored, Restoring, told
+from cotswold.cluster.roles.counting import Work
+from cotswold.server.messages import Group, Shard
+from cotswold.server.versions import later
+
+SHARDS = [Shard(number, f"run/000{number // 2}", 0, 1, "", 0) for number in range(4)]
+
+
+def counts(server: str, *versions: tuple[int, int], restored: tuple[tuple[int, int], ...] = ()) -> Counts:
+    return replace(Work().counts(server, [], {}), versions=versions, restored=restored)
+
+
+def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
+    restoring, groups = Restoring(SHARDS), {"run/0000": Group("run/0000", 5, "server-0.1")}
+    assert restoring.hear(counts("server-0", (0, 40), (1, 41)), {}) == []
+    assert restoring.hear(counts("server-0", (0, 50), (1, 51)), {}) == []
+    again = counts(
+        "server-0.1", (0, later(45, 4)), (1, later(48, 4)), restored=((0, later(44, 4)), (1, later(47, 4)))
+    )
+    assert restoring.hear(again, groups) == [
+        Restored("run/0000", "server-0.1", 4, 5, 0, 50, 44),
+        Restored("run/0000", "server-0.1", 4, 5, 1, 51, 47),
+    ]
+    assert restoring.hear(again, groups) == []
+
+
+def test_what_was_so_when_a_run_was_resumed_is_no_news() -> None:
+    restored = ((2, later(9, 3)),)
+    assert Restoring(SHARDS).hear(counts("server-0", (2, later(12, 3)), restored=restored), {}) == []
+
+
+def test_a_table_has_a_sentence() -> None:
+    rows = [
+        Restored("run/0000", "server-0.1", 4, 5, 0, 50, 44),
+        Restored("run/0001", "server-0.1", 4, 5, 2, 1200, 1210),
+    ]
+    event = told(rows)
+    assert event["name"] == "server-0.1" and event["sentence"] == (
+        "2 buckets (0, 1): 2 shards had 1,250 updates when they were counted last, and 1,254 on the disk; "
+        "6 are lost"
+    )
+    assert event["rows"] == [vars(each) for each in rows]
