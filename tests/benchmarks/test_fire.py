@@ -100,16 +100,27 @@ def test_accounts_add_up_or_the_epoch_is_named(given: Mapping[str, Any], holds: 
     assert ("110" in found.words or "counted" in found.words) if holds else "epoch" in found.words
 
 
+TORN = account(handed_out=41, counted=40, torn=1)
+DEATH = {"kind": "cluster_lost", "time": 0.0, "name": "replica-1"}
+
+
 @pytest.mark.parametrize(
-    ("given", "holds"),
+    ("given", "deaths", "holds"),
     [
-        (state(WHOLE, HALF), True),
-        (state(WHOLE, HALF, versions=(7, 8)), False),
-        (state(account(torn=1), HALF), False),
+        (state(WHOLE, HALF), 0, True),
+        (state(WHOLE, HALF), 3, True),
+        (state(WHOLE, HALF, versions=(7, 8)), 0, False),
+        (state(WHOLE, HALF, versions=(7, 8)), 1, False),
+        (state(WHOLE, TORN, versions=(7, 8)), 0, False),
+        (state(WHOLE, TORN, versions=(7, 8)), 1, True),
+        (state(WHOLE, TORN, versions=(7, 10)), 1, False),
+        (state(WHOLE, TORN), 1, False),
     ],
 )
-def test_a_push_that_is_in_one_shard_alone_is_found(given: Mapping[str, Any], holds: bool) -> None:
-    assert audit.nothing_torn(given).holds is holds
+def test_a_push_that_is_in_one_shard_alone_is_found_unless_its_replica_died(
+    given: Mapping[str, Any], deaths: int, holds: bool
+) -> None:
+    assert audit.torn_with_replicas_alone(given, [DEATH] * deaths).holds is holds
 
 
 def told(bucket: str, server: str, term: int) -> dict[str, object]:

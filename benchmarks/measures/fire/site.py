@@ -4,7 +4,7 @@ Knows: the words of `cotswold cluster start`, `worker` and `train`, etcd, which 
 not know: faults, what is measured.
 
 Every host has three networks, for administration, updates and replication, a small disk, processes and /tmp
-of its own. All see one folder, as machines that share a file system do.
+of its own. All see one folder, as machines that share a file system do. etcd asks for certificates.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotswold.cluster.state import Tls
 from cotswold.errors import MachineError
-from cotswold.testing import EtcdHosts, EtcdPlan, Hosts, Machines, SmallDisk
+from cotswold.testing import Authority, Certificate, EtcdHosts, EtcdPlan, Hosts, Machines, SmallDisk
 from measures.fire.plan import Places, Role
 
 ADMINISTRATION, UPDATES, REPLICATION = range(3)
@@ -63,6 +64,7 @@ class Site:
         self._held = ExitStack()
         self._stations: dict[int, subprocess.Popen[bytes]] = {}
         self._lent: dict[int, subprocess.Popen[bytes]] = {}
+        self._shown: dict[int, Certificate] = {}
         self.training: subprocess.Popen[bytes] | None = None
         self.ended: dict[str, int] = {}
         """Exit codes of what ended by itself or was asked to, by what it was."""
@@ -87,7 +89,7 @@ class Site:
             self.machines = begun.enter_context(Machines(self.hosts, self.plan.folder / "machines", shared))
             self._say("starting etcd")
             folders = [self.disks[host].folder / "etcd" for host in self.places.keepers]
-            told = EtcdPlan(self.places.keepers, folders, ADMINISTRATION)
+            told = EtcdPlan(self.places.keepers, folders, ADMINISTRATION, self._certificates())
             self.etcd = begun.enter_context(EtcdHosts(self.hosts, told))
             self._begin()
             self._held = begun.pop_all()
@@ -174,7 +176,18 @@ class Site:
                     kept.parent.mkdir(exist_ok=True)
                     shutil.copyfile(file, kept)
 
+    def tls(self, host: int) -> Tls:
+        """What a host shows to etcd."""
+        own = self._shown[host]
+        return Tls(own.authority, own.certificate, own.key)
+
     # --- how it begins ---
+
+    def _certificates(self) -> dict[int, Certificate]:
+        authority = Authority(self.plan.folder / "certificates")
+        for host in range(self.places.hosts):
+            self._shown[host] = authority.signed(f"host-{host}", [self.hosts.address(host, ADMINISTRATION)])
+        return self._shown
 
     def _begin(self) -> None:
         self._say("starting the cluster of parameter servers")
@@ -201,6 +214,9 @@ class Site:
             "replication": self.hosts.address(host, REPLICATION),
             "controllers": self.controllers,
             "etcd": ",".join(self.etcd.endpoints),
+            "etcd-ca": self._shown[host].authority,
+            "etcd-cert": self._shown[host].certificate,
+            "etcd-key": self._shown[host].key,
             "servers": self.plan.servers,
             "copies": self.plan.copies,
             "folder": self.station_folder(host),

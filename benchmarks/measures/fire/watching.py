@@ -46,8 +46,8 @@ class Watcher:
 
     def __init__(self, site: Site, run: Path) -> None:
         self._site, self._status, self.seen = site, run / "status.json", Seen()
-        with site.hosts.entered(site.places.trainer):
-            self._state = EtcdState(Etcd(site.etcd.endpoints, prefix=_PREFIX, timeout_seconds=_ASK_SECONDS))
+        told = Etcd(site.etcd.endpoints, site.tls(site.places.trainer), _PREFIX, _ASK_SECONDS)
+        self._state = EtcdState(told)
         self._looked = 0.0
 
     def close(self) -> None:
