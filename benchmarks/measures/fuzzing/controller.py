@@ -183,3 +183,6 @@ class ControllerVictim(Victim):
     def counts(self) -> Counter[str]:
         """By kind."""
         return self.refused + self._endpoint.refused
+
+    def close(self) -> None:
+        """It has nothing that is to be given back."""

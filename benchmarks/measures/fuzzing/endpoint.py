@@ -9,9 +9,9 @@ import contextlib
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import msgpack
 import zmq
@@ -61,14 +61,15 @@ class EndpointVictim(Victim):
         first = kind + (bytes((version,)) if random.random() < 0.97 else b"") + body
         if random.random() < 0.1:
             first = first[: random.randrange(len(first) + 1)]
-        rest = [
-            random.randbytes(random.choice((0, 1, 4, 64, 1000, 70_000))) for _ in range(random.randrange(3))
-        ]
+        lengths = random.choices((0, 1, 4, 64, 1000, 70_000), k=random.randrange(3))
+        rest = [random.randbytes(each) for each in lengths]
         if random.random() < 0.005:
             rest = [bytes(17 << 20)]
         return Said(who, None, (first, *rest))
 
     def _body(self, kind: bytes, making: Making, random: Random) -> bytes:
+        if random.random() < 0.02:
+            return b"\x81\x90\x01"  # a map whose key is a list
         if random.random() < 0.15:
             return random.randbytes(random.randrange(60))
         junk = making.plain
@@ -88,8 +89,8 @@ class EndpointVictim(Victim):
             packed = msgpack.packb(random.choice(([[0], []], [[], [0, 1]], [["a"], []], junk())))
         else:
             sizes = random.choice(([], [4], [64, 0], [1 << 30], [1 << 62], [-1], junk()))
-            loan: list[Any] = random.choice(([], [[0, 3, 1 << 16]], [[0, -1, 5]], [[1 << 70]], [junk()]))
-            packed = msgpack.packb([{"message": junk()}, sizes, *_fit(loan)])
+            loans: list[list[object]] = [[], [[0, 3, 1 << 16]], [[0, -1, 5]], [[1 << 70]], [junk()]]
+            packed = msgpack.packb([{"message": junk()}, sizes, *_fit(random.choice(loans))])
         return packed
 
     def hear(self, said: Said) -> None:
@@ -141,15 +142,18 @@ class EndpointVictim(Victim):
                 if endpoint.receive(0.0) is None:
                     break
 
-    def _until(self, condition: object) -> None:
+    def _until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + _SECONDS
-        while not condition():  # type: ignore[operator]  # a function
+        while not condition():
             if time.monotonic() > deadline:
                 raise BrokenError("a peer that makes no mistakes is not answered")
             self._serve()
 
     def attend(self, letter: Letter) -> None:
         """It has none."""
+
+    def turn(self) -> None:
+        """It goes on by itself."""
 
     def guarded(self) -> object:
         """Nothing."""

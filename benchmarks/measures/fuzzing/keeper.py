@@ -35,7 +35,7 @@ LED, FOLLOWED, UNKNOWN = f"{RUN}/0000", f"{RUN}/0001", f"{RUN}/0002"
 CLIENT, MASTER = f"replica-1.{RUN}", f"coordinator.{RUN}"
 ADDRESS = str(Address("host", 1, "challenge", "ipc:///tmp/nowhere", "tcp://127.0.0.1:1", "hmac"))
 _LEASE_SECONDS = 1e6
-_SPOKE = 64
+_SPOKE = 8
 """Of so many servers it may remember that they spoke."""
 
 
@@ -177,7 +177,7 @@ class KeeperVictim(Victim):
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
             raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
-        if len(machine._neighbours.spoke) > _SPOKE or len(role._clients._names) > 8 * _SPOKE:
+        if len(machine._neighbours.spoke) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
             raise BrokenError("it remembers everybody who ever spoke")
         self._check_pull()
 
@@ -204,3 +204,6 @@ class KeeperVictim(Victim):
         for copy in self._machine.copies.values():
             found.update({f"update: {kind}": count for kind, count in copy.contents.updates.refused.items()})
         return found
+
+    def close(self) -> None:
+        """It has nothing that is to be given back."""

@@ -81,6 +81,11 @@ class StillPost:
             self.endpoint.connect(name, address)
 
 
+def _somebody(random: Random) -> str:
+    """Who was never heard of."""
+    return f"s{random.randrange(1 << 30)}"
+
+
 class Victim(ABC):
     """Somebody who is told what is wrong."""
 
@@ -102,11 +107,12 @@ class Victim(ABC):
         """What it is told next."""
         if random.random() < 0.6:
             sender, message = random.choice(self.templates)
-            if random.random() < 0.2:
-                sender = random.choice(self.words) or sender
+            chance = random.random()
+            if chance < 0.3:
+                sender = _somebody(random) if chance < 0.15 else random.choice(self.words) or sender
             return making.nearly(sender, message)
         senders = [*self.strangers, *(sender for sender, _ in self.templates)]
-        sender = random.choice(senders) if random.random() < 0.9 else f"s{random.randrange(1 << 30)}"
+        sender = random.choice(senders) if random.random() < 0.9 else _somebody(random)
         return making.of_kind(sender, random.choice(self.kinds))
 
     def hear(self, said: Said) -> None:
@@ -128,7 +134,8 @@ class Victim(ABC):
     def attend(self, letter: Letter) -> None:
         """A message that could be read."""
 
-    def turn(self) -> None:  # noqa: B027  # most go on by themselves
+    @abstractmethod
+    def turn(self) -> None:
         """It goes on."""
 
     def is_stranger(self, sender: str) -> bool:
@@ -147,5 +154,6 @@ class Victim(ABC):
     def counts(self) -> Counter[str]:
         """What it has refused, by kind."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to let go of
+    @abstractmethod
+    def close(self) -> None:
         """It is needed no more."""

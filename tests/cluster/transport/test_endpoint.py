@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -20,10 +21,11 @@ import zmq
 from tests.cluster.transport.serving import SECONDS, connected, heard, message, until
 from tests.ports import free_ports
 
-from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Endpoint, Lost, Ready, peers
 from cotswold.cluster.transport.address import Address, this_host
 from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
 from cotswold.cluster.transport.frames import framed
+from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
@@ -468,3 +470,89 @@ def test_no_descriptors_are_left_behind() -> None:
     for _ in range(3):
         use()
     assert count() == before
+
+
+def test_nobody_comes_in_under_a_name_that_is_kept_for_whom_this_process_calls(make: Make) -> None:
+    one, true, false = make("one"), make("true"), make("true")
+    one.keep("true")
+    for number in range(2):
+        false.connect("one", one.address)
+        false.send("one", {"says": "the false one"})
+        lost = heard(false, one)
+        assert isinstance(lost, Lost) and one.refused["strangers"] == number + 1
+        if number == 0:
+            connected(one, true)
+    true.send("one", {"says": "the true one"})
+    assert message(one, true).header == {"says": "the true one"}
+    true.close()
+    assert isinstance(heard(one), Lost)
+
+
+def test_a_peer_that_is_kept_may_call_at_the_same_moment(make: Make) -> None:
+    one, other = make("one"), make("other")
+    one.keep("other")
+    one.connect("other", other.address)
+    other.connect("one", one.address)
+    other.send("one", {"number": 1})
+    one.send("other", {"number": 2})
+    assert message(one, other).header == {"number": 1}
+    assert message(other, one).header == {"number": 2}
+
+
+def test_one_connection_has_one_name(make: Make) -> None:
+    one, other, third = make("one"), make("other"), make("third")
+    connected(other, one)
+    raw = other._peers.of["one"].connection.socket
+    for number in range(50):
+        said = Hello(f"name-{number}", Address.parsed(third.address), "nonce", "one", -1, PROTOCOL)
+        raw.send(b"H" + VERSION + said.packed)
+    until(lambda: one.refused["strangers"] == 50, one)
+    assert one.peers == ("other",)
+
+
+def test_more_peers_than_there_may_be_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "MOST_PEERS", 3)
+    one = make("one")
+    for number in range(3):
+        connected(make(f"peer-{number}"), one)
+    late = make("late")
+    late.connect("one", one.address)
+    assert isinstance(heard(late, one), Lost) and len(one.peers) == 3
+    until(lambda: one.refused["strangers"] == 1, one)
+
+
+MANY = """
+import os, resource, sys, threading
+from cotswold.cluster.transport import Endpoint, Message
+from cotswold.host import token_of
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+with Endpoint(token_of(os.environ), "many") as here:
+    print(here.address, flush=True)
+    while isinstance(event := here.receive(10), Message):
+        here.send(event.sender, {})
+"""
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000, reason="so many descriptors are not allowed"
+)
+def test_a_process_has_as_many_descriptors_as_its_peers_need(make: Make) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MANY],
+        env={**os.environ, "COTSWOLD_TOKEN": TOKEN.text, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        for number in range(40):  # of five descriptors each
+            peer = make(f"peer-{number}")
+            peer.connect("many", address)
+            peer.send("many", {})
+            assert message(peer).sender == "many"
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()

@@ -132,6 +132,7 @@ class ControllerRole:
         self._machine = Controller(name, control, time.monotonic())
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
+        endpoint.keep(COORDINATOR)
         self._calling = Calling(lambda address: endpoint)
         self._addressed: dict[str, str] = {}
         """Where servers are reached by each other, as they said last."""

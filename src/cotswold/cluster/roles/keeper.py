@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +136,7 @@ class KeeperRole:
             ways.replication.address,
         )
         self._bond = bond
+        self._keep((COORDINATOR, *controllers))
         self._calling = Calling(lambda address: ways.administration)
         self._peers: dict[str, str] = {}
         """Servers of its buckets, and where they are reached."""
@@ -197,6 +198,7 @@ class KeeperRole:
             case Controllers(addresses) if sender == COORDINATOR:
                 known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
                 self._controllers.update(known)
+                self._keep(name for name, _ in known)
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
@@ -231,6 +233,12 @@ class KeeperRole:
             elif name != self._name:
                 self._peers[name] = address
         self._meeting.meet(self._peers)
+
+    def _keep(self, names: Iterable[str]) -> None:
+        """Nobody else is to come in under these, on whatever road."""
+        for each in names:
+            for way in (self._ways.administration, self._ways.replication, self._ways.updates):
+                way.keep(each)
 
     def _learn(self, run: str, description: str) -> None:
         """What its buckets are."""

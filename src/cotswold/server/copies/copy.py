@@ -51,7 +51,7 @@ from typing import Generic
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_silent
+from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_index, is_silent
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -317,6 +317,8 @@ class Copy(Generic[Values]):
         peer = self._peers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
+        if not (is_index(prepared.index) and is_index(prepared.saved)):
+            return []
         sends = self._peers.heard(sender, prepared, self._offer, now)
         if not peer.is_needed and peer.has is not None and peer.has >= self.contents.index:
             peer.is_needed = True  # first it is waited for, then it is a secondary: so it lacks nothing then
@@ -418,6 +420,8 @@ class Copy(Generic[Values]):
         """The primary wants something kept, and perhaps handed on."""
         is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and self._comes_before(sender)
         if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
+            return []
+        if not (is_index(prepare.index) and is_index(prepare.committed)):
             return []
         self._primary_heard = now
         is_lacking = prepare.after > self._prepared

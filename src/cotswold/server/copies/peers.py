@@ -32,6 +32,7 @@ from cotswold.server.messages import Group, Prepare, Prepared, Send
 
 NOTHING = -1
 """The index of whoever has nothing that counts."""
+_INDEXES = 1 << 62
 DEAF = 8
 """So many times as long as a silent one may a server say nothing of a bucket, while it speaks of others."""
 _SELDOM = 5.0
@@ -39,6 +40,11 @@ _SELDOM = 5.0
 _PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
 """How much longer than an answer took the next is waited for; how that falls with each answer; and how many
 times the usual it is at most."""
+
+
+def is_index(number: int) -> bool:
+    """Whether an index can be so great, or -1 for nothing: what is counted on from it must travel as well."""
+    return NOTHING <= number < _INDEXES
 
 
 @dataclass
