@@ -45,7 +45,7 @@ FOUND = {
     "long-lease": ("pauses", range(20)),
     "no-lease": ("pauses", range(20)),
     "claims-unchecked": ("pauses", range(60)),
-    "keeps-all": ("pauses", range(200)),
+    "keeps-all": ("pauses", range(350, 400)),
     "caught-early": ("pauses", range(200)),
     "same-life": ("outages", range(10)),
     "sessions-go-on": ("disks and all", range(60)),
