@@ -174,3 +174,26 @@ def test_no_gradient_that_is_let_in_freezes_weights_of_adagrad(size: float) -> N
     if _is_finite(arithmetic, gradient):
         arithmetic.apply(Adagrad(), [Pass(weights, [squares], [(0.1, gradient)], 3)])
     assert np.isfinite(squares).all()
+
+
+def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by_itself() -> None:
+    arithmetic = NumpyArithmetic("float32")
+    rows = [np.arange(size, dtype=np.float32) + size for size in (16, 32, 16)]
+    together = arithmetic.together(rows)
+    assert [len(arithmetic.write_all(each)) for each in (rows, together, together[:2])] == [3, 1, 2]
+    for values in (rows, together):
+        for read in (arithmetic.read_all, arithmetic.take_all):
+            rest = [*arithmetic.write_all(values), b"more"]
+            buffers = iter(rest)
+            found = read(buffers, [16, 32, 16])
+            assert all(np.array_equal(one, other) for one, other in zip(found, rows, strict=True))
+            assert next(buffers) == b"more"
+    taken = arithmetic.take_all(iter(arithmetic.write_all(together)), [16, 32, 16])
+    copied = arithmetic.read_all(iter(arithmetic.write_all(taken)), [16, 32, 16])
+    together[1][:] = 0.0
+    assert not taken[1].any() and copied[1].any(), "what is taken is the message's memory"
+    assert len(arithmetic.write_all(copied)) == 1
+    odd = [np.zeros(size, np.float32) for size in (3, 5)]
+    assert len(arithmetic.write_all(arithmetic.together(odd))) == 2, "as memory is read"
+    with pytest.raises(ValueError, match="no 32 numbers"):
+        arithmetic.read_all(iter(arithmetic.write_all(rows)), [16, 32, 16][1:])

@@ -6,8 +6,9 @@ is where, where pushes come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -21,6 +22,8 @@ from cotswold.optim import blocks
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors, Pass
 
+_LINE_BYTES = 64
+"""A shard that is a part of an array begins where a line of the cache does, as one by itself."""
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
 
@@ -65,6 +68,37 @@ class NumpyArithmetic:
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""
         return raw(values)
+
+    def together(self, values: Sequence[Array]) -> list[Array]:
+        """Parts of one array, where each begins as memory is read."""
+        aligned = all(each.nbytes % _LINE_BYTES == 0 for each in values)
+        if not aligned or len(values) < 2 or _whole(values) is not None:
+            return list(values)
+        return _parts(np.concatenate(values), [each.size for each in values])
+
+    def write_all(self, values: Sequence[Array]) -> tuple[memoryview, ...]:
+        """What goes into a message, which is sent before the values change."""
+        whole = _whole(values)
+        return tuple(map(raw, values)) if whole is None else (raw(whole),)
+
+    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
+        """Copies; raises ValueError where these are no vectors of such sizes."""
+        return self._each(self.read, buffers, sizes)
+
+    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
+        """In the message's memory, as `take`."""
+        return self._each(self.take, buffers, sizes)
+
+    def _each(
+        self, read: Callable[[object, int], Array], buffers: Iterator[object], sizes: Sequence[int]
+    ) -> list[Array]:
+        if len(sizes) < 2:
+            return [read(next(buffers), each) for each in sizes]
+        first, total = next(buffers), sum(sizes)
+        assert isinstance(first, bytes | bytearray | memoryview)
+        if memoryview(first).nbytes == total * self._dtype.itemsize:
+            return _parts(read(first, total), sizes)
+        return [read(first, sizes[0]), *(read(next(buffers), each) for each in sizes[1:])]
 
     def combine(self, terms: Sequence[tuple[float, Array]], out: Array | None) -> Array:
         """Σ factor · vector, in order."""
@@ -210,6 +244,21 @@ def _constant(rule: Rule) -> float:
             return epsilon
         case _:
             return 0.0
+
+
+def _parts(whole: Array, sizes: Iterable[int]) -> list[Array]:
+    """One after the other."""
+    stops = list(accumulate(sizes))
+    return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+
+
+def _whole(values: Sequence[Array]) -> Array | None:
+    """The array whose `_parts` these are, all of them; None where they are not."""
+    whole = values[0].base if len(values) > 1 else None
+    if not isinstance(whole, np.ndarray) or any(each.base is not whole for each in values):
+        return None
+    is_all = whole.ndim == 1 and whole.size == sum(each.size for each in values)
+    return whole if is_all and values[0].ctypes.data == whole.ctypes.data else None
 
 
 def raw(values: Array) -> memoryview:

@@ -12,7 +12,7 @@ memory is and how numbers are added (`Arithmetic`), sockets, time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -69,6 +69,22 @@ class Arithmetic(Protocol[Values]):
 
     def write(self, values: Values) -> object:
         """What goes into a message; later changes of ``values`` must not change it."""
+        ...
+
+    def together(self, values: Sequence[Values]) -> list[Values]:
+        """The same numbers of several shards, side by side in memory where that is of use to `write_all`."""
+        ...
+
+    def write_all(self, values: Sequence[Values]) -> tuple[object, ...]:
+        """As `write`, of several shards: of such as lie side by side it may be one buffer."""
+        ...
+
+    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+        """As `read`, of the next that `write_all` made of shards of these sizes."""
+        ...
+
+    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+        """As `take`, of the same."""
         ...
 
     def combine(self, terms: Sequence[tuple[float, Values]], out: Values | None) -> Values:

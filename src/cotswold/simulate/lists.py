@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import fsum, isfinite, sqrt
 from typing import cast
 
@@ -47,6 +47,22 @@ class Lists:
     def write(self, values: list[float]) -> object:
         """What goes into a message."""
         return tuple(values)
+
+    def together(self, values: Sequence[list[float]]) -> list[list[float]]:
+        """The same."""
+        return list(values)
+
+    def write_all(self, values: Sequence[list[float]]) -> tuple[object, ...]:
+        """Each by itself."""
+        return tuple(map(self.write, values))
+
+    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
+        """Each by itself."""
+        return [self.read(next(buffers), each) for each in sizes]
+
+    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
+        """Each by itself."""
+        return [self.take(next(buffers), each) for each in sizes]
 
     def combine(self, terms: Sequence[tuple[float, list[float]]], out: list[float] | None) -> list[float]:
         """Σ factor · vector."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import cache
@@ -216,30 +216,36 @@ def write_zeros(post: Post, model: Model, shards: Sequence[m.Shard]) -> None:
     for one in shards:
         own.setdefault(one.server, []).append(one)
     for name in (*model.rule.keeps, WEIGHTS):
-        written: set[str] = set()
-        for server, some in own.items():
-            buffers = tuple(raw(vector[one.start : one.stop]) for one in some)
-            post.send(server, m.Write(1, name, tuple(one.number for one in some), buffers))
-
-        def hear(message: AnyMessage, written: set[str] = written) -> None:
-            if isinstance(message, m.Written):
-                written.add(message.server)
-
-        heard(post, hear, lambda written=written: len(written) == len(own))  # type: ignore[misc]  # mypy and defaults
+        writes = {
+            server: m.Write(
+                *(1, name, tuple(one.number for one in some)),
+                tuple(raw(vector[one.start : one.stop]) for one in some),
+            )
+            for server, some in own.items()
+        }
+        ask(post, writes, m.Written)
 
 
 def order(post: Post, servers: Sequence[str], names: Sequence[str]) -> None:
     """Tell servers, or buckets, of sessions of these names, numbered from 1."""
-    told: set[str] = set()
     sessions = tuple((number, name) for number, name in enumerate(names, 1))
-    for server in servers:
-        post.send(server, m.Order(1, sessions, ((0, _RATE),), 0, 0))
+    ask(post, dict.fromkeys(servers, m.Order(1, sessions, ((0, _RATE),), 0, 0)), m.Ordered)
+
+
+def ask(post: Post, questions: Mapping[str, m.Message], kind: type[m.Written] | type[m.Ordered]) -> None:
+    """Ask each server, and wait until all have answered; whoever has not is asked again after a while."""
+    unanswered = dict(questions)
 
     def hear(message: AnyMessage) -> None:
-        if isinstance(message, m.Ordered):
-            told.add(message.server)
+        if isinstance(message, kind):
+            unanswered.pop(message.server, None)
 
-    heard(post, hear, lambda: len(told) == len(servers))
+    def say() -> None:
+        for server, question in unanswered.items():
+            post.send(server, question)
+
+    say()
+    heard(post, hear, lambda: not unanswered, idle=say)
 
 
 def heard(

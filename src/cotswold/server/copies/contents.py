@@ -75,6 +75,7 @@ class Contents(Generic[Values]):
         self._place = {number: place for place, number in enumerate(server.numbers)}
         """Of a shard among those of a vector."""
         self._sizes = [shard.stop - shard.start for shard in server.shards]
+        self._size = sum(self._sizes)
         self._lent, self._lent_long = set[int](), set[int]()
         """Places of shards whose numbers are in the memory of messages: of those that came since `settle` was
         called last, and of those before."""
@@ -107,7 +108,9 @@ class Contents(Generic[Values]):
             return []
         if self._updates.books.order.number and message.name in self._server.vectors:  # it comes again, late
             return [Send(sender, Written(message.number, self._server.name))]
-        sends = self._server.receive(sender, message)
+        sends, vectors = self._server.receive(sender, message), self._server.vectors
+        if message.name in vectors:
+            vectors[message.name] = self._arithmetic.together(vectors[message.name])
         self._updates.books.wrote(self._server.numbers)
         return sends
 
@@ -143,15 +146,15 @@ class Contents(Generic[Values]):
         shards = tuple(number for number, index in self._shards.items() if index > after)
         sessions = [number for number, index in self._sessions.items() if index > after]
         vectors = self._server.vectors
-        names, write = tuple(vectors), self._arithmetic.write
+        names, write = tuple(vectors), self._arithmetic.write_all
         places = [self._place[number] for number in shards]
-        buffers = [write(vectors[name][place]) for name in names for place in places]
+        buffers = [each for name in names for each in write([vectors[name][place] for place in places])]
         frozen = None
         if books.frozen is not None and self._frozen > after:
             is_now = self._froze_then and self._frozen == self.index
             frozen = FrozenState(books.checkpoint, books.frozen.versions, books.frozen.samples, is_now)
             if not is_now:
-                buffers += [write(each) for name in names for each in books.frozen.vectors[name]]
+                buffers += [each for name in names for each in write(books.frozen.vectors[name])]
         return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
 
     def _change(
@@ -253,9 +256,10 @@ class Contents(Generic[Values]):
         change, books = prepare.change, self._updates.books
         assert change is not None, "what is installed is different"
         places, sizes = [self._place[number] for number in change.shards], self._sizes
-        read = self._arithmetic.read
-        if len(prepare.names) * sum(sizes) <= _LENT_MOST:
-            read = self._arithmetic.take
+        own = [sizes[place] for place in places]
+        read = self._arithmetic.read_all
+        if len(prepare.names) * self._size <= _LENT_MOST:
+            read = self._arithmetic.take_all
             self._lent.update(places)
             self._lent_long.difference_update(places)
         vectors, buffers = self._server.vectors, iter(prepare.buffers)
@@ -264,8 +268,8 @@ class Contents(Generic[Values]):
             rows = (
                 list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
             )
-            for place in places:
-                rows[place] = read(next(buffers), sizes[place])
+            for place, values in zip(places, read(buffers, own), strict=True):
+                rows[place] = values
             vectors[name] = rows
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
@@ -275,10 +279,7 @@ class Contents(Generic[Values]):
             self._own()
             held = dict(vectors)
             if not change.frozen.is_now:
-                held = {
-                    name: [self._arithmetic.read(next(buffers), each) for each in sizes]
-                    for name in prepare.names
-                }
+                held = {name: self._arithmetic.read_all(buffers, sizes) for name in prepare.names}
             frozen = change.frozen
             books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
             self._is_lent = frozen.is_now
@@ -307,20 +308,22 @@ class Contents(Generic[Values]):
         self.settle()
 
     def _copy(self, lent: Iterable[int]) -> None:
-        read, write = self._arithmetic.read, self._arithmetic.write
-        for place in lent:
-            for rows in self._server.vectors.values():
-                rows[place] = read(write(rows[place]), self._sizes[place])
+        places, arithmetic = sorted(lent), self._arithmetic
+        sizes = [self._sizes[place] for place in places]
+        for rows in self._server.vectors.values() if places else ():
+            written = iter(arithmetic.write_all([rows[place] for place in places]))
+            for place, values in zip(places, arithmetic.read_all(written, sizes), strict=True):
+                rows[place] = values
 
     def promote(self) -> None:
         """It is the primary's from now on: updates will change numbers in place."""
         self._own()
+        vectors = self._server.vectors
+        vectors.update({name: self._arithmetic.together(rows) for name, rows in vectors.items()})
         frozen = self._updates.books.frozen
         if frozen is None or not self._is_lent:
             return
         self._is_lent = False
         copy = self._arithmetic.combine
-        vectors = {
-            name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()
-        }
-        self._updates.books.frozen = Frozen(frozen.checkpoint, vectors, frozen.versions, frozen.samples)
+        held = {name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()}
+        self._updates.books.frozen = Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples)

@@ -145,8 +145,8 @@ class Prepare:
     names: tuple[str, ...] = ()
     """The vectors of which numbers come."""
     buffers: tuple[object, ...] = ()
-    """Those of each vector's shards in the order of ``change.shards``; then those of a frozen state that is
-    not what is now, of all shards."""
+    """Those of each vector's shards in the order of ``change.shards``, all of a vector in one if they lie
+    side by side; then those of a frozen state that is not what is now, of all shards."""
     onward: tuple[str, ...] = ()
     """To whom it is to be handed on: to the first of these, with the others."""
 
