@@ -48,7 +48,7 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
-from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.lists import Lent, Lists, ListUpdates
 
 BUCKET = "bucket 0"
 SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
@@ -221,6 +221,36 @@ def test_whoever_is_elected_commits_what_was_prepared_and_counts_a_retry_once() 
     assert isinstance(applied, Applied) and applied.number == 1
     house.settle()
     assert house.weights("b") == house.weights("c") == [[1.0, 2.0], [3.0, 4.0]], "it counts once"
+
+
+def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
+    house = House("ab")
+    house.begin(Group(BUCKET, 1, "a", ("b",)))
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    house.carry()
+    house.assign(Group(BUCKET, 2, "b"), "b")  # at once: nothing that came was copied before
+    house.lease("b")
+    house.ask("b", "client", push(2, 1.0, 0.0, 0.0, 0.0))
+    house.drain("b")
+    assert house.weights("b") == [[2.0, 2.0], [3.0, 4.0]]
+    assert not any(
+        isinstance(each, Lent) for each in house.of["b"].copies[BUCKET].contents.vectors["weights"]
+    )
+
+
+def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
+    house = House("ab")
+    house.begin(Group(BUCKET, 1, "a", ("b",)))
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    house.carry()
+    house.settle()
+    rows = house.of["b"].copies[BUCKET].contents.vectors["weights"]
+    assert rows == [[1.0, 2.0], [3.0, 4.0]] and all(isinstance(each, Lent) for each in rows)
+    for _ in range(4):
+        house.settle()
+    assert not any(isinstance(each, Lent) for each in rows)
 
 
 def test_a_primary_whose_lease_is_over_or_which_was_fenced_says_nothing() -> None:
