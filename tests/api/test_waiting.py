@@ -130,10 +130,11 @@ def test_a_ring_of_waiting_is_named_and_not_walked_for_ever() -> None:
 
 
 def test_every_process_has_a_line() -> None:
-    now = {"each": [replica(1, "pulling", "server-0", seconds=70.0)], "servers": [server(0, queued=1)]}
+    row = replica(1, "pulling", "server-0", seconds=70.0, pid=7)
+    now = {"each": [row], "servers": [server(0, queued=1)]}
     one, other = waiting.table(now, is_here=False)
     assert one.startswith(
-        "replica-1 (process 0 on other) waits for server-0 to send parameters, for 1 min 10 s;"
+        "replica-1 (process 7 on other) waits for server-0 to send parameters, for 1 min 10 s;"
     )
     assert other.endswith("0 B in its queue, 1 shard, 3 refused: stale")
     assert "applies 1 update" in other
