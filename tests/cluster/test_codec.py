@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster.codec_specification import read_class
 
@@ -213,6 +213,7 @@ def _encoded_class(kind: type) -> st.SearchStrategy[list[Any]]:
 
 
 @pytest.mark.parametrize("kind", _CLASSES, ids=lambda one: one.__name__)
+@settings(deadline=None)  # a busy machine is no defect
 @given(data=st.data())
 def test_every_message_is_read_as_the_specification_says(kind: type, data: st.DataObject) -> None:
     fields = data.draw(_encoded_class(kind))
