@@ -35,13 +35,16 @@ class Board:
         return self.map.groups
 
     def load(self, items: Mapping[str, str]) -> None:
-        """What is written down is this."""
-        self.map.load(items)
-        for server in self.map.drains:
-            self.servers.drained(server, True, self._named_until)
-        for group in self.groups.values():
+        """This is written down, and more may be."""
+        for group in self.map.load(items):
             self._expect(group.bucket, None, group)
             self._measure(group)
+
+    def loaded(self) -> None:
+        """That was all."""
+        self.map.loaded()
+        for server in self.map.drains:
+            self.servers.drained(server, True, self._named_until)
 
     def put(self, group: Group, why: str = "") -> None:
         """A group is to be written down."""
