@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors, Pass
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.copies.contents import Contents
+from cotswold.server.messages import COORDINATOR, Order, Prepare, Shard, Update, Write
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
 
 RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]
@@ -197,3 +204,44 @@ def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by
     assert len(arithmetic.write_all(arithmetic.together(odd))) == 2, "as memory is read"
     with pytest.raises(ValueError, match="no 32 numbers"):
         arithmetic.read_all(iter(arithmetic.write_all(rows)), [16, 32, 16][1:])
+
+
+def test_a_copy_takes_and_has_what_lies_side_by_side_in_the_primary() -> None:
+    shards = [Shard(number, "bucket", 16 * number, 16 * (number + 1), "w", 0) for number in range(3)]
+
+    def contents() -> Contents[Array]:
+        server = Server("bucket", shards, NumpyArithmetic("float32"))
+        settings = Asynchronous("run", "x", Sgd(), {"w": 16}, 4, Room(1 << 20, 1 << 20))
+        arithmetic = NumpyArithmetic("float32")
+        return Contents(server, Updates(server, settings, arithmetic, arithmetic), arithmetic)
+
+    def told(primary: Contents[Array], after: int) -> Prepare:
+        primary.stamp()
+        found = primary.since(after)
+        index = primary.index
+        return Prepare("bucket", 1, after, index, index, found.change, found.names, found.buffers)
+
+    primary, secondary = contents(), contents()
+    rows = [np.full(16, number, np.float32) for number in range(3)]
+    primary.receive(COORDINATOR, Write(1, "x", (0, 1, 2), tuple(each.tobytes() for each in rows)))
+    whole = told(primary, -1)
+    assert [len(each) for each in whole.buffers if isinstance(each, memoryview)] == [3 * 64]
+    assert not secondary.takes(replace(whole, buffers=(*whole.buffers, b"")), None)
+    assert not secondary.takes(replace(whole, buffers=(bytes(2 * 64),)), None)
+    assert not secondary.takes(replace(whole, buffers=(bytes(64), bytes(128))), None)
+    assert secondary.takes(replace(whole, buffers=(bytes(64),) * 3), None)
+    assert secondary.takes(whole, None)
+    secondary.install(whole)
+    assert all(np.array_equal(*each) for each in zip(secondary.vectors["x"], rows, strict=True))
+    primary.receive(COORDINATOR, Order(1, ((1, "r"),), ((0, 1.0),), 0, 0))
+    ones = np.ones(16, np.float32).tobytes()
+    primary.receive("r", Update("run", 1, 1, "gradient", (1,), (0,), 0, 1.0, (), 0, (), (ones,)))
+    primary.updates.drain()
+    some = told(primary, whole.index)
+    assert len(some.buffers) == 1 and secondary.takes(some, None)
+    secondary.install(some)
+    assert [float(each[0]) for each in secondary.vectors["x"]] == [0.0, 0.0, 2.0]
+    for _ in range(2):
+        secondary.settle()
+    primary.vectors["x"][0][:] = 7.0
+    assert [float(each[0]) for each in secondary.vectors["x"]] == [0.0, 0.0, 2.0]

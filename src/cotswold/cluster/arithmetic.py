@@ -59,12 +59,6 @@ class NumpyArithmetic:
                 return values
         return self.read(buffer, size)
 
-    def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is a vector of this size."""
-        if not isinstance(buffer, bytes | bytearray | memoryview):
-            return False
-        return memoryview(buffer).nbytes == size * self._dtype.itemsize
-
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""
         return raw(values)
@@ -80,6 +74,22 @@ class NumpyArithmetic:
         """What goes into a message, which is sent before the values change."""
         whole = _whole(values)
         return tuple(map(raw, values)) if whole is None else (raw(whole),)
+
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are of these sizes, each by itself or all in one."""
+        if not sizes:
+            return True
+        first = self._size_of(next(buffers, None))
+        if len(sizes) > 1 and first == sum(sizes):
+            return True
+        return first == sizes[0] and all(self._size_of(next(buffers, None)) == each for each in sizes[1:])
+
+    def _size_of(self, buffer: object) -> int | None:
+        """So many numbers are in a buffer; None where it is none."""
+        if not isinstance(buffer, bytes | bytearray | memoryview):
+            return None
+        size, rest = divmod(memoryview(buffer).nbytes, self._dtype.itemsize)
+        return None if rest else size
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
         """Copies; raises ValueError where these are no vectors of such sizes."""

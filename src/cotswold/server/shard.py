@@ -63,10 +63,6 @@ class Arithmetic(Protocol[Values]):
         """
         ...
 
-    def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is such a vector."""
-        ...
-
     def write(self, values: Values) -> object:
         """What goes into a message; later changes of ``values`` must not change it."""
         ...
@@ -77,6 +73,10 @@ class Arithmetic(Protocol[Values]):
 
     def write_all(self, values: Sequence[Values]) -> tuple[object, ...]:
         """As `write`, of several shards: of such as lie side by side it may be one buffer."""
+        ...
+
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are what `write_all` makes of shards of these sizes."""
         ...
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:

@@ -40,10 +40,6 @@ class Lists:
         """The same, only to be read."""
         return Lent(self.read(buffer, size))
 
-    def fits(self, buffer: object, size: int) -> bool:
-        """Whether what came in a message is such a vector."""
-        return isinstance(buffer, tuple) and len(buffer) == size
-
     def write(self, values: list[float]) -> object:
         """What goes into a message."""
         return tuple(values)
@@ -55,6 +51,11 @@ class Lists:
     def write_all(self, values: Sequence[list[float]]) -> tuple[object, ...]:
         """Each by itself."""
         return tuple(map(self.write, values))
+
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Each by itself."""
+        found = [next(buffers, None) for _ in sizes]
+        return [len(each) for each in found if isinstance(each, tuple)] == list(sizes)
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
         """Each by itself."""

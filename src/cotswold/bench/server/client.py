@@ -11,6 +11,7 @@ from cotswold.bench.server.served import RUN, Road, endpoint_on, heard
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.server import messages as m
@@ -32,10 +33,12 @@ class Client:
         shards: Sequence[m.Shard],
         kind: str = "gradient",
         controllers: Mapping[str, str] | None = None,
+        endpoint: Endpoint | None = None,
     ) -> None:
-        """``kind``: of pushes that come whole; ``controllers``: addresses, where servers keep copies."""
+        """``kind``: of pushes that come whole; ``controllers``: addresses, where servers keep copies;
+        ``endpoint``: another than on the road, which is closed with this."""
         self._session = session
-        endpoint = endpoint_on(road, token, name)
+        endpoint = endpoint or endpoint_on(road, token, name)
         self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:

@@ -20,23 +20,21 @@ from cotswold.bench.server.served import (
     Model,
     Road,
     counts_of,
-    endpoint_on,
-    environ_of,
     heard,
     order,
-    reach_of,
     write_zeros,
 )
+from cotswold.bench.server.site import OneHost, Site
 from cotswold.cluster.description import Description
 from cotswold.cluster.messages import Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.server import messages as m
 from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.copying import Copying, Way
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1
@@ -57,9 +55,13 @@ class Kept:
         copies: int,
         servers: int = 0,
         buckets: int = 64,
+        way: Way = "star",
+        site: Site | None = None,
     ) -> None:
-        """``servers``: as many as copies where nothing is said."""
-        self.model, self.road, self.token = model, road, Token.new()
+        """``servers``: as many as copies where nothing is said; ``site``: where they stand, on this host where
+        nothing is said."""
+        self.model, self.token, self._way = model, Token.new(), way
+        self._site = site or OneHost(road)
         self._count, self._copies, self._forked = servers or copies, copies, processes
         self._servers: dict[str, Process] = {}
         self._number = 0
@@ -67,14 +69,20 @@ class Kept:
         self.shards, self.buckets = described.shards, described.buckets
         self._addresses: dict[str, str] = {}
         self._held = ExitStack()
-        self._post = RoutedPost(endpoint_on(road, self.token, m.COORDINATOR), {CONTROLLER: ""})
+        self._post = RoutedPost(self._site.endpoint(self.token, m.COORDINATOR), {CONTROLLER: ""})
+        self._client = self._post
         try:
+            own = self._site.client(self.token)
+            if own is not None:
+                self._client = RoutedPost(own, {CONTROLLER: ""})
             folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
             self._start(folder)
-            self._post.meet((bucket, "") for bucket in self.buckets)
+            for post in (self._post, self._client):
+                post.find(self.controllers)
+                post.meet((bucket, "") for bucket in self.buckets)
             self._make(m.Create(RUN, described.text, self.buckets, self._count))
-            write_zeros(self._post, model, self.shards)
-            order(self._post, self.buckets, sessions)
+            write_zeros(self._client, model, self.shards)
+            order(self._client, self.buckets, sessions)
         except BaseException:
             self.close()
             raise
@@ -109,7 +117,7 @@ class Kept:
         """Start one more, and wait until it is there."""
         name = f"server-{self._number}"
         self._number += 1
-        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying())}
+        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying(way=self._way))}
         self._servers[name] = self._forked.start(self._call(name, "keeper", told))
         heard(self._post, self._serving, lambda: name in self._addresses)
 
@@ -132,9 +140,11 @@ class Kept:
 
     def close(self) -> None:
         """End all."""
+        processes = Post(self._post.endpoint)  # by names, wherever buckets are
         for name in self._addresses:
-            self._post.send(name, Finish())
-        self._post.endpoint.close()
+            processes.send(name, Finish())
+        for post in (self._client, self._post):
+            post.endpoint.close()
         for process in self._servers.values():
             process.end()
         self._held.close()
@@ -167,9 +177,8 @@ class Kept:
         time.sleep(LEASE_SECONDS / 2)  # within which primaries hear of their groups, and have leases
 
     def _call(self, name: str, role: str, more: Mapping[str, object]) -> Call:
-        told = {"name": name, "coordinator": self._post.endpoint.address, "reach": reach_of(self.road).said()}
-        function = f"cotswold.cluster.roles.{role}:main"
-        return Call(name, function, {**told, **more}, environ_of(self.road, self.token))
+        told = {"coordinator": self._post.endpoint.address, **more}
+        return self._site.call(self.token, name, role, told)
 
     def _serving(self, message: AnyMessage) -> None:
         if isinstance(message, Serving):

@@ -236,20 +236,21 @@ class Contents(Generic[Values]):
         numbers of their lengths. What a primary of ours sends always can."""
         change = prepare.change
         assert change is not None, "what is installed is different"
-        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
-        shards = change.shards
-        if not sizes.keys() >= set(shards) or len(set(shards)) < len(shards):
+        shards, frozen = change.shards, change.frozen
+        if not self._place.keys() >= set(shards) or len(set(shards)) < len(shards):
             return False
-        expected = [sizes[number] for number in shards] * len(prepare.names)
-        frozen = change.frozen
+        if len(change.versions) != len(shards):
+            return False
+        if frozen is not None and len(frozen.versions) != len(self._sizes):
+            return False
+        rows = [[self._sizes[self._place[number]] for number in shards]] * len(prepare.names)
         if frozen is not None and not frozen.is_now:
-            expected += [*sizes.values()] * len(prepare.names)
-        are_counted = len(change.versions) == len(shards) and len(prepare.buffers) == len(expected)
-        if frozen is not None and len(frozen.versions) != len(sizes):
-            return False
+            rows += [self._sizes] * len(prepare.names)
         sessions = self._updates.books.sessions.numbers if before is None else named(before)
-        are_known = named(change) <= sessions | {each.number for each in change.sessions}
-        return are_counted and are_known and all(map(self._arithmetic.fits, prepare.buffers, expected))
+        if not named(change) <= sessions | {each.number for each in change.sessions}:
+            return False
+        buffers = iter(prepare.buffers)
+        return all(self._arithmetic.fit_all(buffers, row) for row in rows) and next(buffers, None) is None
 
     def install(self, prepare: Prepare) -> None:
         """What was prepared is so."""
