@@ -65,6 +65,14 @@ class NumpyArithmetic:
             return False
         return memoryview(buffer).nbytes == size * self._dtype.itemsize
 
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are one for all, or one each."""
+        first = next(buffers, None) if sizes else None
+        if len(sizes) > 1 and self.fits(first, sum(sizes)):
+            return True
+        each = [first, *(next(buffers, None) for _ in sizes[1:])][: len(sizes)]
+        return all(map(self.fits, each, sizes))
+
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""
         return raw(values)

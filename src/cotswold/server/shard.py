@@ -67,6 +67,10 @@ class Arithmetic(Protocol[Values]):
         """Whether what came in a message is such a vector."""
         ...
 
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are what `write_all` makes of shards of these sizes."""
+        ...
+
     def write(self, values: Values) -> object:
         """What goes into a message; later changes of ``values`` must not change it."""
         ...

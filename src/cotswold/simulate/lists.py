@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import fsum, isfinite, sqrt
 from typing import cast
 
@@ -52,17 +53,31 @@ class Lists:
         """The same."""
         return list(values)
 
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are one for all, or one each."""
+        first = next(buffers, None) if sizes else None
+        if self.fits(first, sum(sizes)):
+            return True
+        each = [first, *(next(buffers, None) for _ in sizes[1:])][: len(sizes)]
+        return all(map(self.fits, each, sizes))
+
     def write_all(self, values: Sequence[list[float]]) -> tuple[object, ...]:
-        """Each by itself."""
-        return tuple(map(self.write, values))
+        """One for all."""
+        return (tuple(number for each in values for number in each),) if values else ()
 
     def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
-        """Each by itself."""
-        return [self.read(next(buffers), each) for each in sizes]
+        """Parts of one for all, or one each."""
+        first = next(buffers) if sizes else ()
+        if not self.fits(first, sum(sizes)):
+            rest = (next(buffers) for _ in sizes[1:])
+            return [self.read(each, size) for each, size in zip([first, *rest], sizes, strict=True)]
+        stops = list(accumulate(sizes))
+        whole = self.read(first, sum(sizes))
+        return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
     def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
-        """Each by itself."""
-        return [self.take(next(buffers), each) for each in sizes]
+        """The same, only to be read."""
+        return [Lent(each) for each in self.read_all(buffers, sizes)]
 
     def combine(self, terms: Sequence[tuple[float, list[float]]], out: list[float] | None) -> list[float]:
         """Σ factor · vector."""

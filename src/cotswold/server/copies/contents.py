@@ -240,16 +240,17 @@ class Contents(Generic[Values]):
         shards = change.shards
         if not sizes.keys() >= set(shards) or len(set(shards)) < len(shards):
             return False
-        expected = [sizes[number] for number in shards] * len(prepare.names)
+        expected = [[sizes[number] for number in shards]] * len(prepare.names)
         frozen = change.frozen
         if frozen is not None and not frozen.is_now:
-            expected += [*sizes.values()] * len(prepare.names)
-        are_counted = len(change.versions) == len(shards) and len(prepare.buffers) == len(expected)
+            expected += [[*sizes.values()]] * len(prepare.names)
+        buffers, fit_all = iter(prepare.buffers), self._arithmetic.fit_all
+        are_fit = all(fit_all(buffers, each) for each in expected) and not [*buffers]
         if frozen is not None and len(frozen.versions) != len(sizes):
             return False
         sessions = self._updates.books.sessions.numbers if before is None else named(before)
         are_known = named(change) <= sessions | {each.number for each in change.sessions}
-        return are_counted and are_known and all(map(self._arithmetic.fits, prepare.buffers, expected))
+        return len(change.versions) == len(shards) and are_fit and are_known
 
     def install(self, prepare: Prepare) -> None:
         """What was prepared is so."""
