@@ -543,6 +543,20 @@ def test_a_lease_counts_from_when_it_was_asked_for_and_a_little_less() -> None:
 # --- routes ---
 
 
+def test_a_router_asks_where_a_primary_is_that_another_server_has_named() -> None:
+    """Whose term it knows from then on: with its group its address does not come."""
+    router = Router(["controller"], [BUCKET])
+    pull = PullNewer("run", 0, 0, (0,), (-1,))
+    router.receive("controller", Found((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.0)
+    router.send([Send(BUCKET, pull)], 0.1)
+    router.receive("a", Elsewhere(BUCKET, 5, "b"), 0.2)
+    router.send([Send(BUCKET, pull)], 0.3)  # which "b" does not get: nobody knows where it is
+    assert router.tick(0.6) == [Send("controller", Find(((BUCKET, 5),), ("b",)))]
+    router.receive("controller", Found((), (("b", "at b"),)), 0.7)
+    assert router.addresses["b"] == "at b"
+    assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),), ()))]
+
+
 def test_a_router_sends_to_the_primary_and_asks_controllers_where_it_knows_none() -> None:
     router = Router(["controller"], [BUCKET])
     pull = PullNewer("run", 0, 0, (0,), (-1,))
@@ -558,7 +572,7 @@ def test_a_router_sends_to_the_primary_and_asks_controllers_where_it_knows_none(
     assert router.primary(BUCKET) == "b"
     router.send([Send(BUCKET, pull)], 1.0)
     router.receive("b", Elsewhere(BUCKET, 5, ""), 1.0)
-    assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),)))], "nobody there knows"
+    assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),), ("b",)))], "nobody there knows"
 
 
 def test_a_server_says_what_it_leads_with_each_beat() -> None:

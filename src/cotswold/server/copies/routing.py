@@ -153,7 +153,17 @@ class Router:
             return []
         self._found = now
         terms = tuple((name, each.term) for name, each in self._routes.items())
-        return self.send([Send(CONTROLLERS, Find(terms, tuple(self._lost)))], now)
+        return self.send([Send(CONTROLLERS, Find(terms, self._unreached))], now)
+
+    @property
+    def _unreached(self) -> tuple[str, ...]:
+        """Servers that were lost, and primaries that another server has named: of these it knows no address,
+        and is told none with their groups, whose terms it knows."""
+        named = {each.primary for each in self._routes.values() if each.primary}
+        return (
+            *self._lost,
+            *sorted(each for each in named - self._lost.keys() if not self.addresses.get(each)),
+        )
 
     def _move(self, bucket: str, term: int, primary: str) -> None:
         route = self._routes[bucket]
