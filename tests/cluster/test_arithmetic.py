@@ -197,3 +197,18 @@ def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by
     assert len(arithmetic.write_all(arithmetic.together(odd))) == 2, "as memory is read"
     with pytest.raises(ValueError, match="no 32 numbers"):
         arithmetic.read_all(iter(arithmetic.write_all(rows)), [16, 32, 16][1:])
+
+
+def test_what_is_written_of_several_shards_fits_whether_it_is_one_buffer_or_more() -> None:
+    arithmetic = NumpyArithmetic("float32")
+    apart = [np.ones(16, np.float32), np.ones(32, np.float32)]
+    together = arithmetic.together(apart)
+    sizes = [16, 32]
+    for values in (apart, together, apart[:1], []):
+        wanted = sizes[: len(values)]
+        buffers = arithmetic.write_all(values)
+        assert arithmetic.fit_all(iter(buffers), wanted), len(buffers)
+        assert [len(each) for each in arithmetic.read_all(iter(buffers), wanted)] == wanted
+    assert len(arithmetic.write_all(together)) == 1
+    for wrong in ((), (b"",), (bytes(64),), (bytes(64), bytes(64)), (bytes(193),), ("x", bytes(128))):
+        assert not arithmetic.fit_all(iter(wrong), sizes)

@@ -13,7 +13,7 @@ from cotswold.cluster.roles.updates import said
 from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Prepare, Write
+from cotswold.server.messages import COORDINATOR, Order, Prepare, Write
 from cotswold.server.staleness import Staleness
 
 
@@ -49,3 +49,24 @@ def test_a_secondary_takes_what_its_primary_sends_whatever_shards_the_bucket_has
     assert all(map(np.array_equal, secondary.vectors["x"], rows))
     for wrong in (told.buffers[1:], (*told.buffers, bytes(4)), (bytes(8), *told.buffers[1:])):
         assert not secondary.takes(replace(prepare, buffers=wrong), None)
+
+
+def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> None:
+    run = described(Sgd(), "float32", 128, 1)
+    (bucket,) = run.buckets
+    primary, secondary = run.contents(bucket), run.contents(bucket)
+    numbers = tuple(each.number for each in run.shards)
+    ones = tuple(np.ones(each.stop - each.start, np.float32).tobytes() for each in run.shards)
+    primary.receive(COORDINATOR, Write(1, "x", numbers, ones))
+    primary.receive(COORDINATOR, Order(1, ((1, "replica"),), ((1, 0.1),), 1, 0))
+    assert primary.stamp() and primary.updates.frozen is not None, "nobody owes a marker"
+    primary.receive(COORDINATOR, Write(2, "late", numbers, ones))
+    assert primary.stamp()
+    told = primary.since(-1)
+    prepare = Prepare(bucket, 1, -1, primary.index, 0, told.change, told.names, told.buffers)
+    assert secondary.takes(prepare, None)
+    secondary.install(prepare)
+    frozen = secondary.updates.frozen
+    assert frozen is not None and not np.any(np.concatenate(frozen.vectors["late"]))
+    assert np.all(np.concatenate(frozen.vectors["x"]) == 1)
+    assert np.all(np.concatenate(secondary.vectors["late"]) == 1)

@@ -87,14 +87,18 @@ def test_no_wake_up_is_lost_among_two_endpoints(kind: type[Nested | Road], echoe
             ends[echo.name].connect(echo.name, echo.address)
             ends[echo.name].send(echo.name, {"number": 0})
         both: Receiving = kind(one, other)
+        under_way = dict.fromkeys(ends, 1)
         for number in range(1, MESSAGES + 1):
             came = both.receive(SECONDS)
             assert isinstance(came, Message), f"nothing came within {SECONDS} s, after {number} messages"
             end, buffers = ends[came.sender], [LONG] if number % 7 == 0 else []
+            if under_way[came.sender] > 1:  # only the last of several is answered
+                under_way[came.sender] -= 1
+                continue
             end.send(came.sender, {"number": number}, buffers)
             if number % 11 == 0:
                 end.send(came.sender, {"number": -number})
-                assert isinstance(both.receive(SECONDS), Message)
+                under_way[came.sender] += 1
         assert both.receive(SECONDS) is not None
 
 

@@ -154,8 +154,14 @@ class Contents(Generic[Values]):
             is_now = self._froze_then and self._frozen == self.index
             frozen = FrozenState(books.checkpoint, books.frozen.versions, books.frozen.samples, is_now)
             if not is_now:
-                buffers += [each for name in names for each in write(books.frozen.vectors[name])]
+                held = books.frozen.vectors
+                buffers += [each for name in names for each in write(held.get(name) or self._zeros)]
         return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
+
+    @property
+    def _zeros(self) -> list[Values]:
+        """What a vector was that came after the state was frozen."""
+        return list(map(self._arithmetic.zeros, self._sizes))
 
     def _change(
         self,
