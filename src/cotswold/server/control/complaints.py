@@ -11,6 +11,7 @@ Knows: complaints of one term, who lives. Does not know: what becomes of the gro
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from cotswold.server.control.board import Board
@@ -55,7 +56,7 @@ class Judging:
 
     def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
         self._board, self._elections, self._filling = board, elections, filling
-        self.of: dict[str, Complaints] = {}
+        self.of: OrderedDict[str, Complaints] = OrderedDict()
         """By bucket."""
 
     def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
