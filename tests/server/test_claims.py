@@ -96,7 +96,7 @@ def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: 
         assert two.now < one.now + 30, "it never knows all"
         wish = two.controller.wish(two.now)
         if isinstance(wish, Transact):
-            beats += dict(wish.put).get(BEAT, "").startswith("2 ")
+            beats += str(dict(wish.put).get(BEAT)).startswith("2 ")
         elif isinstance(wish, Read):
             pages += wish.most == 4
         if wish is not None:

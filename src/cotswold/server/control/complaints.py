@@ -6,7 +6,8 @@ Knows: complaints of one term, who lives. Does not know: what becomes of the gro
     the primary is silent to all of its secondaries, or       it is fenced, and an election
       they to it, though it lives
     the primary, which lives, does not hear a copy            a group without that, for a while
-    a secondary alone does not hear the primary               nothing
+    a secondary alone does not hear the primary, or there     nothing: if the primary is gone controllers miss
+      is no other, and controllers hear both                    its beats, and else it says who is silent
 """
 
 from __future__ import annotations

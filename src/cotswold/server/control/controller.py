@@ -15,7 +15,8 @@ what buckets hold, sockets, clocks, where the state is kept.
       leads again in the same epoch                   as much longer
 
 A group counts once it is written down: each is a new term, put only if the one before stands there and this
-controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3.
+controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3, where leases are
+kept with roles; here they are not: whoever leads next takes any lease for one that was given when it began.
 """
 
 from __future__ import annotations
