@@ -66,8 +66,7 @@ class Desk:
 
     def answered(self, wish: Wish) -> list[Send]:
         if isinstance(wish, Read):
-            found = {key: each for key, each in self.state.items.items() if key.startswith(wish.prefix)}
-            return self.controller.read(found, self.now)
+            return self.controller.read(wish.of(self.state.items), self.now)
         return self.controller.transacted(self.state.do(wish), self.now)
 
     def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:

@@ -81,7 +81,7 @@ class SharedState:
 
     def _do(self, wish: Wish) -> dict[str, str] | bool:
         if isinstance(wish, Read):
-            return {key: value for key, value in self.items.items() if key.startswith(wish.prefix)}
+            return wish.of(self.items)
         if any(self.items.get(key) != value for key, value in wish.compare):
             return False
         for key, value in wish.put:

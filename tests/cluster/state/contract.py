@@ -93,6 +93,11 @@ class StateContract:
             assert state.transact([], many[at : at + 60])
         state.transact([], [("key", "no"), ("key0", "no")])
         assert list(state.read("key/").items()) == many
+        assert list(state.read("key/", "key/00998", 700).items()) == many[999:1699]
+        assert list(state.read("key/", "", 3).items()) == many[:3]
+        assert state.read("key/", "key/02099") == {} == state.read("key/", "z", 5)
+        assert list(state.read("", "", 2)) == ["key", "key/00000"]
+        assert list(state.read("", "key/02098", 2)) == ["key/02099", "key0"]
 
     def test_two_processes_that_count_lose_nothing_and_nobody_sees_half_a_transaction(
         self, place: Place

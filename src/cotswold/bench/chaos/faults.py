@@ -11,10 +11,10 @@ from typing import Any
 
 from cotswold.bench.chaos.disk_faults import DISK_FAULTS
 from cotswold.bench.chaos.planting import Fault
+from cotswold.server.control.claims import Claims
 from cotswold.server.control.electing import Election
 from cotswold.server.control.leading import Transact
 from cotswold.server.control.map import Map
-from cotswold.server.control.reign import Reign
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.lease import Lease
@@ -153,7 +153,7 @@ FAULTS: Mapping[str, Fault] = {
     "frozen-is-now": Fault("what is now is taken for what was frozen", Contents, "since", _frozen_is_now),
     "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
-    "claims-unchecked": Fault("a lease is given to whoever was primary", Reign, "_may_lead", _always),
+    "claims-unchecked": Fault("a lease is given to whoever was primary", Claims, "may_lead", _always),
     "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
     "unfenced": Fault("who was fenced goes on", Copy, "fenced", _unfenced),
     "keeps-all": Fault("a copy keeps what may be of another history", Copy, "_is_foreign", _never),

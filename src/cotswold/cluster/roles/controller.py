@@ -108,7 +108,7 @@ class StateThread:
         found: Found
         try:
             if isinstance(wish, Read):
-                found = self._state.read(wish.prefix)
+                found = self._state.read(wish.prefix, wish.after, wish.most)
             else:
                 found = self._state.transact(wish.compare, wish.put)
         except MachineError:  # it may be there again when it is asked next; until then nobody is led

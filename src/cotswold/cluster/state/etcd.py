@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 
 from cotswold.cluster.state.gateway import RANGE, Etcd, Gateway, RefusedError, strings
@@ -44,15 +45,15 @@ class EtcdState:
     ) -> None:
         self.close()
 
-    def read(self, prefix: str) -> dict[str, str]:
+    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
         """As `State.read`."""
         for _ in range(_READS_MAX - 1):
             try:
-                return dict(self._pages(prefix))
+                return dict(islice(self._pages(prefix, after), most))
             except RefusedError as error:
                 if not error.is_compacted:
                     raise
-        return dict(self._pages(prefix))
+        return dict(islice(self._pages(prefix, after), most))
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
         """As `State.transact`."""
@@ -75,9 +76,10 @@ class EtcdState:
         """Hang up."""
         self._gateway.close()
 
-    def _pages(self, prefix: str) -> Iterator[tuple[str, str]]:
+    def _pages(self, prefix: str, last: str) -> Iterator[tuple[str, str]]:
         first = (self._prefix + prefix).encode()
-        beyond, start, revision = after(first) or b"\0", first or b"\0", 0
+        begins = (self._prefix + last).encode() + b"\0" if last else b""
+        beyond, start, revision = after(first) or b"\0", max(first, begins) or b"\0", 0
         is_more = True
         while is_more:
             question = {"key": _text(start), "range_end": _text(beyond), "limit": _PAGE, "revision": revision}

@@ -32,8 +32,9 @@ class OutcomeUnknownError(MachineError):
 class State(Protocol):
     """Keys with values, for several processes at once. Only the thread that made one may use it."""
 
-    def read(self, prefix: str) -> dict[str, str]:
-        """All keys that begin with ``prefix`` and their values, as they were at one moment, in order of keys.
+    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+        """All keys that begin with ``prefix`` and their values, as they were at one moment, in order of keys;
+        only those that come after ``after``, and no more than ``most``.
 
         That moment lies between call and return. Raises MachineError, StoreError where something is damaged.
         """

@@ -78,13 +78,13 @@ class SqliteState:
     ) -> None:
         self.close()
 
-    def read(self, prefix: str) -> dict[str, str]:
+    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
         """As `State.read`."""
         if self._is_unsettled:
             self._settle()
         with self._errors("read"):
             self._check_place()
-            found = self._rows(prefix.encode())
+            found = self._rows(prefix.encode(), after.encode(), most)
         return {key.decode(): value.decode() for key, value in found if key}
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
@@ -149,12 +149,17 @@ class SqliteState:
 
     # --- rows ---
 
-    def _rows(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All rows whose keys begin so, and the seal where that is nothing; one statement, so one moment."""
-        end = after(prefix)
-        beyond, bounds = ("", (prefix,)) if end is None else ("AND key < ?", (prefix, end))
+    def _rows(self, prefix: bytes, last: bytes = b"", most: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Rows whose keys begin so, and the seal where that is nothing; one statement, so one moment.
+
+        Only those after ``last``, if that is something; no more than ``most``, and the seal."""
+        end, start = after(prefix), last + b"\0" if last else b""
+        bounds: list[object] = [max(prefix, start)]
+        beyond = "" if end is None else "AND key < ?"
+        bounds += [] if end is None else [end]
         rows = self._database.execute(
-            f"SELECT key, value, checksum FROM state WHERE key >= ? {beyond} ORDER BY key", bounds
+            f"SELECT key, value, checksum FROM state WHERE key >= ? {beyond} ORDER BY key LIMIT ?",
+            (*bounds, -1 if most is None else most + (bounds[0] == b"")),
         )
         return [(key, self._sound(key, value, checksum)) for key, value, checksum in rows]
 

@@ -63,7 +63,7 @@ class Balancing:
         if now - self._looked < _PAUSE_SECONDS:
             return
         self._looked, control = now, self._board.control
-        if now - self._shaken < control.settle_seconds or self._board.map.moving:
+        if now - self._shaken < control.settle_seconds or not self._board.map.is_still:
             return
         while len(self._board.learning) < control.moves and (self._spread() or self._move()):
             self._moved = now

@@ -34,14 +34,19 @@ class Board:
         """As they are written down."""
         return self.map.groups
 
-    def load(self, items: Mapping[str, str]) -> None:
-        """What is written down is this."""
-        self.map.load(items)
-        for server in self.map.drains:
-            self.servers.drained(server, True, self._named_until)
-        for group in self.groups.values():
+    def load(self, items: Mapping[str, str]) -> list[Group]:
+        """This is written down, and more may be; the groups of it."""
+        groups = self.map.load(items)
+        for group in groups:
             self._expect(group.bucket, None, group)
             self._measure(group)
+        return groups
+
+    def loaded(self) -> None:
+        """That was all."""
+        self.map.loaded()
+        for server in self.map.drains:
+            self.servers.drained(server, True, self._named_until)
 
     def put(self, group: Group, why: str = "") -> None:
         """A group is to be written down."""

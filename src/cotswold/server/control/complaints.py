@@ -6,11 +6,13 @@ Knows: complaints of one term, who lives. Does not know: what becomes of the gro
     the primary is silent to all of its secondaries, or       it is fenced, and an election
       they to it, though it lives
     the primary, which lives, does not hear a copy            a group without that, for a while
-    a secondary alone does not hear the primary               nothing
+    a secondary alone does not hear the primary, or there     nothing: if the primary is gone controllers miss
+      is no other, and controllers hear both                    its beats, and else it says who is silent
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from cotswold.server.control.board import Board
@@ -55,7 +57,7 @@ class Judging:
 
     def __init__(self, board: Board, elections: Elections, filling: Filling) -> None:
         self._board, self._elections, self._filling = board, elections, filling
-        self.of: dict[str, Complaints] = {}
+        self.of: OrderedDict[str, Complaints] = OrderedDict()
         """By bucket."""
 
     def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:

@@ -4,7 +4,8 @@ Knows: whether it leads, what the state was asked for. Does not know: what is do
 what buckets hold, sockets, clocks, where the state is kept.
 
     what happens                                    what it does
-    it leads from now on                            everything is read
+    it leads from now on                            everything is read, page by page: it says in between that
+                                                      it leads, after which nobody else writes anything
     everything is read                              it goes on with what is written down, and answers
     it leads, and something is to be written        `Transact`, if it still leads
     that is done                                    it counts, and is said
@@ -14,12 +15,13 @@ what buckets hold, sockets, clocks, where the state is kept.
       leads again in the same epoch                   as much longer
 
 A group counts once it is written down: each is a new term, put only if the one before stands there and this
-controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3.
+controller leads. Nothing is said of it before. Source: Chilimbi et al. 2014, section 3.3.3, where leases are
+kept with roles; here they are not: whoever leads next takes any lease for one that was given when it began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cotswold.server.asked import Event
 from cotswold.server.control.events import Events
@@ -31,6 +33,8 @@ from cotswold.server.messages import Create, Group, NotLeading, Send
 
 _EVERYTHING = ""
 """With which all keys begin."""
+_PAGE = 4000
+"""Keys that are read at once."""
 
 
 class Controller:
@@ -46,6 +50,8 @@ class Controller:
         """The last; it is over where this does not lead."""
         self._asking: Wish | None = None
         """What the state was asked for last, until that is answered."""
+        self._read_to = ""
+        """The last key that was read, of all."""
         self._ticked: float | None = None
         """When it led last in this epoch, and time passed."""
 
@@ -58,7 +64,7 @@ class Controller:
         self._asking = self.leading.wish(now)
         if self._asking is None and self.leading.leads(now):
             if not self._reign.is_loaded:
-                self._asking = Read(_EVERYTHING)
+                self._asking = Read(_EVERYTHING, self._read_to, _PAGE)
             else:
                 self._asking = self._reign.board.map.transaction(self.leading.key)
         return self._asking
@@ -66,10 +72,13 @@ class Controller:
     def read(self, items: dict[str, str], now: float) -> list[Send]:
         """What was read."""
         asked, self._asking = self._asking, None
-        if asked != Read(_EVERYTHING):
+        if asked != Read(_EVERYTHING, self._read_to, _PAGE):
             self.leading.read(items, now)
         elif self.leading.leads(now):
-            return self._reign.load(items, now)
+            self._reign.load(items)
+            self._read_to = max(items, default=self._read_to)
+            if len(items) < _PAGE:
+                return self._reign.loaded(now)
         return []
 
     def unread(self) -> list[Send]:
@@ -88,7 +97,7 @@ class Controller:
             self.leading.step_down()  # it reads again what is so, if it leads again
         elif self.leading.transacted(is_done, now):
             self._reign = Reign(self.name, self.control, self.leading.epoch, self._events, now)
-            self._ticked = None
+            self._ticked, self._read_to = None, ""
             leads = f"controller {self.name} leads, epoch {self.leading.epoch}"
             self._events.note("leads", self.name, leads, now)
         return []
@@ -118,6 +127,11 @@ class Controller:
     def take_events(self) -> list[Event]:
         """What has happened since they were taken last."""
         return self._events.take()
+
+    @property
+    def short(self) -> Collection[str]:
+        """Buckets with fewer members than there are to be."""
+        return self._reign.board.short
 
     # --- what happens ---
 

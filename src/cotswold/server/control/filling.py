@@ -15,6 +15,7 @@ Does not know: what is next for one (`placing`), how a primary is elected.
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ class Filling:
 
     def __init__(self, board: Board, elections: Elections, confirming: Confirming) -> None:
         self._board, self._elections, self._confirming = board, elections, confirming
-        self._due: dict[str, None] = {}
+        self._due: OrderedDict[str, None] = OrderedDict()
         self.waiting: dict[str, Wait] = {}
         """Buckets that wait for a server, or a moment."""
         self._later: list[tuple[float, str]] = []
@@ -89,9 +90,8 @@ class Filling:
         """Time has passed."""
         while self._later and self._later[0][0] <= now:
             self._due[heapq.heappop(self._later)[1]] = None
-        for bucket in [each for each, _ in zip(self._due, range(_AT_ONCE), strict=False)]:
-            del self._due[bucket]
-            self.look(bucket, now)
+        for _ in range(min(len(self._due), _AT_ONCE)):
+            self.look(self._due.popitem(last=False)[0], now)
 
     def look(self, bucket: str, now: float) -> None:
         """Begin what is next for it."""

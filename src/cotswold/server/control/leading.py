@@ -20,6 +20,7 @@ for longer, by its own clock.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -39,9 +40,18 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class Read:
-    """All keys that begin so are wanted; answered by what they are."""
+    """Keys that begin so are wanted, in their order; answered by what they are."""
 
     prefix: str
+    after: str = ""
+    """Only those that come after this."""
+    most: int | None = None
+    """So many at most; all by default."""
+
+    def of(self, items: Mapping[str, str]) -> dict[str, str]:
+        """What is wanted of these."""
+        keys = sorted(key for key in items if key.startswith(self.prefix) and key > self.after)
+        return {key: items[key] for key in keys[: self.most]}
 
 
 @dataclass(frozen=True)

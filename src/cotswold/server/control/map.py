@@ -20,8 +20,10 @@ whoever leads next.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from cotswold.server.control.leading import Transact
 from cotswold.server.messages import Group
@@ -73,11 +75,11 @@ class Map:
         """What servers must know of each run; as it is written down."""
         self.drains: dict[str, float] = {}
         """Servers that are to have no copies, and within how many seconds."""
-        self._of_run: dict[str, dict[str, None]] = {}
+        self._of_run: dict[str, OrderedDict[str, None]] = {}
         """Buckets that are written down."""
-        self._next: dict[str, Group] = {}
+        self._next: OrderedDict[str, Group] = OrderedDict()
         """Groups that are to be written down, and are not on their way."""
-        self._new: dict[str, Group] = {}
+        self._new: OrderedDict[str, Group] = OrderedDict()
         """The same, of buckets of which there is none yet: the others go first."""
         self._told: dict[str, str] = {}
         """Runs of which something is to be written down, before any group is."""
@@ -86,29 +88,42 @@ class Map:
         self._removed: dict[str, None] = {}
         """Runs of which nothing is to be left."""
         self._writing: _Writing | None = None
+        self._parts: dict[str, list[tuple[int, str]]] = {}
+        """Of what is said of runs, with their numbers, until all is read."""
 
-    def load(self, items: Mapping[str, str]) -> None:
-        """What is written down is this."""
-        parts: dict[str, list[tuple[int, str]]] = {}
+    def load(self, items: Mapping[str, str]) -> list[Group]:
+        """This is written down, and more may be; groups of it."""
+        found = []
         for key, text in items.items():
             if key.startswith(_BUCKET):
-                self._keep(read_group(text))
+                found.append(read_group(text))
+                self._keep(found[-1])
             elif key.startswith(_RUN):
                 run, _, number = key.removeprefix(_RUN).rpartition("/")
-                parts.setdefault(run, []).append((int(number), text))
+                self._parts.setdefault(run, []).append((int(number), text))
             elif key.startswith(_DRAIN):
                 self.drains[key.removeprefix(_DRAIN)] = float(text)
+        return found
+
+    def loaded(self) -> None:
+        """That was all."""
+        parts, self._parts = self._parts, {}
         self.runs = {run: "".join(text for _, text in sorted(some)) for run, some in parts.items()}
         self._removed = {run: None for run in self._of_run if run and run not in self.runs}
 
     def _keep(self, group: Group) -> None:
         self.groups[group.bucket] = group
-        self._of_run.setdefault(run_of(group.bucket), {})[group.bucket] = None
+        self._of_run.setdefault(run_of(group.bucket), OrderedDict())[group.bucket] = None
 
     @property
     def moving(self) -> set[str]:
         """Buckets of which a group is to be written down, or on its way."""
         return {*self._next, *self._new, *(() if self._writing is None else self._writing.groups)}
+
+    @property
+    def is_still(self) -> bool:
+        """Whether there is no such bucket."""
+        return not (self._next or self._new or (self._writing is not None and self._writing.groups))
 
     @property
     def is_asking(self) -> bool:
@@ -210,12 +225,11 @@ class Map:
         put: Key = _DRAIN + server, None if seconds is None else repr(float(seconds))
         return _Writing(drain=(server, seconds)), [], [put]
 
-    def _groups(self, some: dict[str, Group]) -> tuple[_Writing, list[Key], list[Key]] | None:
+    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_Writing, list[Key], list[Key]] | None:
         if not some:
             return None
-        names = [name for name, _ in zip(some, range(_TOGETHER), strict=False)]
-        writing = {name: some.pop(name) for name in names}
-        before = [(name, self.groups.get(name)) for name in names]
+        writing = dict(some.popitem(last=False) for _ in range(min(len(some), _TOGETHER)))
+        before = [(name, self.groups.get(name)) for name in writing]
         compare: list[Key] = [(_BUCKET + name, None if old is None else _text(old)) for name, old in before]
         put: list[Key] = [(_BUCKET + name, _text(group)) for name, group in writing.items()]
         return _Writing(groups=writing), compare, put
@@ -235,7 +249,7 @@ class Map:
         run = next(iter(self._removed))
         if run in self.runs:
             return _Writing(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
-        names = tuple(name for name, _ in zip(self.buckets(run), range(_TOGETHER), strict=False))
+        names = tuple(islice(self.buckets(run), _TOGETHER))
         return _Writing(removed=run, deleted=names), [], [(_BUCKET + name, None) for name in names]
 
     def done(self) -> Written:

@@ -5,6 +5,7 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
     what happens                                              what the leader does
     Here, claiming nothing that the map does not say          `Leased`
     Here, claiming more                                       `Assign`, until it does not; no lease meanwhile
+    Here, claiming what it has not said to this one           no lease: it says all next (`claims`)
     Here, with copies of a run that is not there              `Forget` (`forgetting`)
     a server is gone, and was a primary                       an election (`elections`)
     the process of a secondary or a learner has ended         a group without it (`placing`)
@@ -32,9 +33,10 @@ from dataclasses import replace
 from cotswold.server.control import sentences
 from cotswold.server.control.balancing import Balancing
 from cotswold.server.control.board import Board
+from cotswold.server.control.claims import Claims
 from cotswold.server.control.complaints import Judging
 from cotswold.server.control.confirming import Confirming
-from cotswold.server.control.creating import dealt
+from cotswold.server.control.creating import Creating
 from cotswold.server.control.draining import Drains
 from cotswold.server.control.electing import Cause
 from cotswold.server.control.elections import Elections
@@ -88,25 +90,30 @@ class Reign:
         """Whether it knows what is written down."""
         self.board = Board(control, now)
         self.elections = Elections(self.board, epoch)
+        self._claims = Claims(self.board)
         self._telling = Telling(self.board, epoch)
         self._confirming = Confirming(epoch)
         self._filling = Filling(self.board, self.elections, self._confirming)
         self.judging = Judging(self.board, self.elections, self._filling)
         self._forgetting = Forgetting(self.board, epoch)
+        self._creating = Creating(self.board, self._forgetting)
         self._drains = Drains(self.board, self._filling, now)
         self._balancing = Balancing(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
         self._judges_from = now + control.lease_seconds / 2
         """Before, whoever is silent may have had no lease, for want of a leader."""
 
-    def load(self, items: Mapping[str, str], now: float) -> list[Send]:
-        """What is written down is this."""
+    def load(self, items: Mapping[str, str]) -> None:
+        """This is written down, and more may be."""
+        for group in self.board.load(items):
+            self._filling.look_at((group.bucket,))
+            self._telling.owe(group.everybody, group.bucket)
+
+    def loaded(self, now: float) -> list[Send]:
+        """That was all."""
         self.is_loaded = True
-        self.board.load(items)
+        self.board.loaded()
         self._drains = Drains(self.board, self._filling, now)
-        self._filling.look_at(self.board.groups)
-        for bucket, group in self.board.groups.items():
-            self._telling.owe(group.everybody, bucket)
         return self._telling.say(now)
 
     def written(self, written: Written, now: float) -> list[Send]:
@@ -120,6 +127,7 @@ class Reign:
             self.judging.forget(group.bucket)
             self._filling.forget(group.bucket)
             self._confirming.forget(group.bucket)
+            self._claims.changed(group.bucket, (group.primary,))
         sends = []
         if written.removed:
             self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
@@ -133,6 +141,7 @@ class Reign:
         self._confirming.forget(bucket)
         self._filling.look_at((bucket,))
         self._balancing.changed()
+        self._claims.changed(bucket, (group.primary, *(() if old is None else (old.primary,))))
         if old is not None and election is not None:
             if election.cause is not Cause.EVEN:
                 self._balancing.shaken(now)
@@ -149,16 +158,10 @@ class Reign:
 
     def create(self, wanted: Create, now: float) -> bool:
         """Give new buckets to the servers that are there, evenly; whether there are enough."""
-        known, servers = self.board.map, self.board.servers
-        if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(wanted.run):
-            return False
-        new = [bucket for bucket in wanted.buckets if not known.is_known(bucket)]
-        if new:
-            known.describe(wanted.run, wanted.description)
-            for group in dealt(new, self.control.copies, servers):
-                self.board.put(group)
-            self._events.note("created", wanted.run, f"{wanted.run} has {len(new)} buckets", now)
-        return True
+        made = self._creating.create(wanted)
+        if made:
+            self._events.note("created", wanted.run, f"{wanted.run} has {made} buckets", now)
+        return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
         """What a message leads to."""
@@ -244,7 +247,9 @@ class Reign:
                 why = f"{here.server} was asked what it has by a controller that leads no more"
                 self.elections.hold(group, Cause.LOST, why, now)
         sends = self._forgetting.forgets(here.server, here.runs, now)
-        stale = [bucket for bucket, term in here.leads if not self._may_lead(here.server, bucket, term)]
+        stale = self._claims.heard(here)
+        if stale is None:
+            return [*sends, Send(here.server, Leased(self.epoch, here.server, here.number, 0.0))]
         for bucket in stale:
             self._telling.remind(here.server, bucket)
         if stale or self.elections.holds_up(here.server):
@@ -252,11 +257,6 @@ class Reign:
         servers.lease(known, now + self.control.lease_seconds)
         leased = Leased(self.epoch, here.server, here.number, self.control.lease_seconds)
         return [*sends, Send(here.server, leased)]
-
-    def _may_lead(self, server: str, bucket: str, term: int) -> bool:
-        """A bucket that is not there is nobody else's, and never will be."""
-        group = self.board.groups.get(bucket)
-        return group is None or (group.primary == server and term <= group.term)
 
     def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:
         group = self.board.groups.get(message.bucket)
@@ -279,6 +279,7 @@ class Reign:
         if self.board.servers.ended(ended.server, now):
             self._events.note("lost", ended.server, f"{ended.server} ended: {ended.why}", now)
             self._telling.ended(ended.server)
+            self._claims.forget(ended.server)
             self._lost(ended.server, f"primary {ended.server} ended ({ended.why})", now)
         if self._drains.end(ended.server):
             self._events.note("drained", ended.server, f"{ended.server} was drained, and has ended", now)
@@ -298,6 +299,7 @@ class Reign:
             missed = known.missed(now)
             self._lost(known.name, f"primary {known.name} missed {missed} heartbeats", now)
         self.judging.tick(now)
+        self._creating.tick()
         self._filling.tick(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies any more", now)
@@ -326,4 +328,5 @@ class Reign:
             heard = self._since if known.heard is None else known.heard
             if not known.is_living and not known.copies and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
+                self._claims.forget(name)
                 self.board.servers.forget(name)

@@ -13,6 +13,7 @@ Knows: (server, bucket), when each was told last. Does not know: what a group is
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from cotswold.server.control.board import Board
@@ -29,8 +30,8 @@ class Telling:
 
     def __init__(self, board: Board, epoch: int) -> None:
         self._board, self._epoch = board, epoch
-        self._due: dict[Pair, None] = {}
-        self._told: dict[Pair, float] = {}
+        self._due: OrderedDict[Pair, None] = OrderedDict()
+        self._told: OrderedDict[Pair, float] = OrderedDict()
         """In the order in which they were told."""
         self._absent: dict[str, dict[str, None]] = {}
         """Buckets, by servers that are not there."""
@@ -70,8 +71,8 @@ class Telling:
             del self._told[pair]
             self._due[pair] = None
         first, last = list[Send](), list[Send]()
-        for pair in [each for each, _ in zip(self._due, range(_AT_ONCE), strict=False)]:
-            del self._due[pair]
+        for _ in range(min(len(self._due), _AT_ONCE)):
+            pair, _ = self._due.popitem(last=False)
             group = self._owed(*pair)
             if group is not None:
                 self._told[pair] = now

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, cast
 
+from cotswold.server.copies.claims import Claims
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
@@ -72,6 +73,7 @@ class Keeper(Generic[Values]):
         self.name, self.host, self.address, self.copying = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
+        self._claims = Claims()
         self.copies: dict[str, Copy[Values]] = {}
         self._make = make
         self._neighbours = Neighbours()
@@ -137,6 +139,7 @@ class Keeper(Generic[Values]):
             case Leased():
                 if self._is_current(message.epoch) and message.server == self.name:
                     self.lease.given(message.number, message.seconds)
+                    self._claims.leased(message.number, message.seconds)
                 return []
             case Fence():
                 if not self._is_current(message.epoch):
@@ -167,8 +170,9 @@ class Keeper(Generic[Values]):
         if now - self._said >= self.copying.beat_seconds:
             self._said = now
             number = self.lease.ask(now)
-            own = self.name, self.host, self.address, number, self.leads, self.fenced, self.peer_address
-            sends.append(Send(CONTROLLERS, Here(*own, self.runs)))
+            leads = self._claims.say(self.leads, number)
+            own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
+            sends.append(Send(CONTROLLERS, Here(*own, self.runs, self._claims.number)))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends

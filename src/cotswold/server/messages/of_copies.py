@@ -290,14 +290,17 @@ class Here:
     address: str
     number: int
     """Of the lease that is asked for."""
-    leads: tuple[tuple[str, int], ...]
-    """(bucket, term) of those of which it acts as the primary."""
+    leads: tuple[tuple[str, int], ...] | None
+    """(bucket, term) of those of which it acts as the primary; None where they are those that it said with
+    the same ``claims``."""
     fenced: tuple[tuple[str, int], ...] = ()
     """(bucket, term) of those in which it takes part in no lower term, and knows of no group of that."""
     peer_address: str = ""
     """Where other servers reach it; empty where that is ``address``, too."""
     runs: tuple[str, ...] = ()
     """Of which it has copies, in memory or on its disk."""
+    claims: int = 0
+    """Another number whenever ``leads`` are others."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +311,7 @@ class Leased:
     server: str
     number: int
     seconds: float
+    """0 where the server is to say first what it leads."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,76 @@
+"""A controller of 10 to 1,000 servers with a hundred buckets each, three copies of every one.
+
+Knows: the words of the command, tables, where results and pictures go. Does not know: how anything is
+measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cotswold.api.progress import counting
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave, table
+from measures.command import Json, command, main
+from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
+from measures.controlling_picture import draw
+
+SERVERS = (10, 30, 100, 300, 1000)
+
+
+def controllers(
+    *,
+    servers: Annotated[list[int] | None, Parameter(negative=())] = None,
+    seconds: int = 3,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """What a controller's processor does: heartbeats, making buckets, a death, another leader.
+
+    Servers, state and time are simulated, the controller is real. Each server is the primary of a hundred
+    buckets, and says ten times a second that it is there. What the state takes is the number of transactions,
+    and how long etcd would take for them. The exponent is the power of the number of servers by which a
+    figure grows: 1 is linear. Example:
+
+      python benchmarks/controllers.py --out benchmarks/results
+
+    Parameters
+    ----------
+    servers
+        10, 30, 100, 300 and 1000 by default. May be given again.
+    seconds
+        Of heartbeats that are measured.
+    out
+        A directory for controllers.json and controllers.svg.
+    json_
+        Print JSON.
+    """
+    sizes = [at_least_one(each, "--servers") for each in servers or SERVERS]
+    found = []
+    with counting("measuring", "sizes") as advance:
+        for number, size in enumerate(sizes, 1):
+            found.append(lives(size, at_least_one(seconds, "--seconds")))
+            advance(number, len(sizes))
+    measured: dict[str, Any] = {
+        "copies": COPIES,
+        "buckets_a_server": BUCKETS_A_SERVER,
+        "beats_a_second": BEATS_A_SECOND,
+        "state_seconds_a_transaction": STATE_SECONDS,
+        "rows": found,
+        **summary(found),
+    }
+    result = document("controllers", command(), **measured)
+    leave(result, "controllers", out, json_)
+    if out is not None:
+        draw(result, out / "controllers.svg")
+    if not json_:
+        table("Processor seconds", measured["table"])
+        if measured["exponents"]:
+            table("Growth with the number of servers", [measured["exponents"]])
+
+
+if __name__ == "__main__":
+    main(controllers)

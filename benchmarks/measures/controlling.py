@@ -1,0 +1,310 @@
+"""A controller with many servers and buckets, in one process and virtual time: its processor time.
+
+Knows: what servers answer at once, a state that is a dictionary, which parts of a life are timed. Does not
+know: sockets, real servers, how results are drawn.
+
+Servers are names: they say that they are there, answer whatever they are asked, and learn in no time. So all
+processor time is the controller's, and that of reading and writing its messages where that is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import log
+
+import msgpack
+
+from cotswold.bench.measure import Document, rounded
+from cotswold.cluster.codec import decode, encode
+from cotswold.server.control.controller import Controller
+from cotswold.server.control.leading import Read, Transact, Wish
+from cotswold.server.control.reign import FromServers
+from cotswold.server.control.settings import Control
+from cotswold.server.copies.claims import Claims as KeeperClaims
+from cotswold.server.messages import (
+    Assign,
+    Assigned,
+    Caught,
+    Create,
+    Ended,
+    Fence,
+    Fenced,
+    Group,
+    Here,
+    Leased,
+    Remove,
+    Send,
+)
+from cotswold.server.names import bucket_of
+
+RUN = "run"
+COPIES, BUCKETS_A_SERVER, BEATS_A_SECOND = 3, 100, 10
+TICK_SECONDS = 0.02
+STATE_SECONDS = 0.003
+"""Of a transaction: what etcd takes with three members on one host, and a little more."""
+
+
+@dataclass
+class Spent:
+    """What one part of a life took."""
+
+    cpu_seconds: float = 0.0
+    """Of all but beats."""
+    longest_seconds: float = 0.0
+    """In which no beat was answered, at most."""
+    beat_seconds: float = 0.0
+    """Of beats."""
+    transactions: int = 0
+    keys: int = 0
+    """That were put or deleted."""
+    bytes: int = 0
+    """Of these with their values."""
+    messages: int = 0
+    """That the controller said."""
+
+    @property
+    def as_dict(self) -> dict[str, object]:
+        """All of it, by name; with the seconds that etcd would take."""
+        return {
+            "cpu_seconds": rounded(self.cpu_seconds),
+            "longest_seconds": rounded(self.longest_seconds),
+            "transactions": self.transactions,
+            "keys": self.keys,
+            "bytes": self.bytes,
+            "messages": self.messages,
+            "state_seconds": rounded(STATE_SECONDS * self.transactions),
+        }
+
+
+@dataclass
+class Rig:
+    """A controller, its state and its servers."""
+
+    servers: int
+    items: dict[str, str] = field(default_factory=dict)
+    name: str = "one"
+    now: float = 100.0
+
+    def __post_init__(self) -> None:
+        self.controller = Controller(self.name, Control(copies=COPIES), self.now)
+        self.names = [f"server-{number:04}" for number in range(self.servers)]
+        self.spent = Spent()
+        self._clock = time.process_time
+        self._inbox: list[tuple[str, FromServers]] = []
+        self._numbers = Counter[str]()
+        self._claims: dict[str, KeeperClaims] = {}
+
+    def begin(self) -> Spent:
+        """What is done from now on is added up here."""
+        self.spent = Spent()
+        return self.spent
+
+    def go_on(self, until: Callable[[], bool], beats: bool = True, seconds: float = 600.0) -> None:
+        """Until that is so. Raises AssertionError where it is not, after so long."""
+        last = self.now + seconds
+        while not until():
+            assert self.now < last, f"it goes on for more than {seconds:g} s"
+            self.step(beats)
+
+    def live(self, seconds: float) -> None:
+        """For so long."""
+        until = self.now + seconds
+        self.go_on(lambda: self.now >= until)
+
+    def step(self, beats: bool) -> None:
+        """A tick, with a beat of whoever's turn it is."""
+        self.now += TICK_SECONDS
+        if beats:
+            every = round(1 / BEATS_A_SECOND / TICK_SECONDS)
+            turn = round(self.now / TICK_SECONDS) % every
+            heard = [(name, self.here(name)) for name in self.names[turn::every]]
+            began = self._clock()
+            sends = [send for each in heard for send in self.controller.receive(*each, self.now)]
+            self.spent.beat_seconds += self._clock() - began
+            self._answer(sends)
+        inbox, self._inbox = self._inbox, []
+        for sender, message in inbox:
+            self.tell(sender, message)
+        self._answer(self._timed(lambda: self.controller.tick(self.now)))
+        while (wish := self._wish()) is not None:
+            self._answer(self._asked(wish))
+
+    def _wish(self) -> Wish | None:
+        began = self._clock()
+        wish = self.controller.wish(self.now)
+        self.spent.cpu_seconds += self._clock() - began
+        return wish
+
+    def tell(self, sender: str, message: FromServers) -> None:
+        """Somebody says something."""
+        self._answer(self._timed(lambda: self.controller.receive(sender, message, self.now)))
+
+    def here(self, name: str) -> Here:
+        """The beat of a server, which claims what the map gives it."""
+        self._numbers[name] += 1
+        known = self.controller.servers.of.get(name)
+        found = (self.controller.groups.get(each) for each in known.leads) if known is not None else ()
+        leads = tuple((each.bucket, each.term) for each in found if each is not None and each.primary == name)
+        number, claims = self._numbers[name], self._claims.setdefault(name, KeeperClaims())
+        said = claims.say(leads, number)
+        return Here(name, name, f"tcp://{name}:1", number, said, runs=(RUN,), claims=claims.number)
+
+    def _asked(self, wish: Wish) -> list[Send]:
+        """The state answers, in no time."""
+        if isinstance(wish, Read):
+            self.spent.transactions += 1
+            found = wish.of(self.items)
+            return self._timed(lambda: self.controller.read(found, self.now))
+        is_done = self._done(wish)
+        return self._timed(lambda: self.controller.transacted(is_done, self.now))
+
+    def _done(self, wish: Transact) -> bool:
+        if any(self.items.get(key) != value for key, value in wish.compare):
+            return False
+        self.spent.transactions += 1
+        for key, value in wish.put:
+            self.spent.keys += 1
+            self.spent.bytes += len(key) + len(value or "")
+            self.items.pop(key, None)
+            if value is not None:
+                self.items[key] = value
+        return True
+
+    def _timed(self, action: Callable[[], list[Send]]) -> list[Send]:
+        began = self._clock()
+        sends = action()
+        seconds = self._clock() - began
+        self.spent.cpu_seconds += seconds
+        self.spent.longest_seconds = max(self.spent.longest_seconds, seconds)
+        self.spent.messages += len(sends)
+        return sends
+
+    def _answer(self, sends: Iterable[Send]) -> None:
+        """Servers answer whatever they are asked, by the next tick."""
+        for each in sends:
+            match each.message:
+                case Fence(_, bucket, term):
+                    answer = Fenced(bucket, term, each.to, term - 1, 7)
+                    self._inbox.append((each.to, answer))
+                case Assign(_, group, number):
+                    self._inbox.append((each.to, Assigned(group.bucket, group.term, each.to, number)))
+                    if each.to == group.primary:
+                        self._inbox += [(each.to, self._caught(group, one)) for one in group.learners]
+                case Leased(_, server, number, seconds):
+                    self._claims[server].leased(number, seconds)
+                case _:
+                    pass
+
+    @staticmethod
+    def _caught(group: Group, learner: str) -> Caught:
+        return Caught(group.bucket, group.term, group.primary, learner)
+
+
+def lives(servers: int, seconds: float) -> Document:
+    """What each part of a life takes with so many servers, each the primary of a hundred buckets."""
+    rig = Rig(servers)
+    rig.go_on(lambda: len(rig.controller.servers.living) == servers)
+    found: dict[str, object] = {"servers": servers, "buckets": BUCKETS_A_SERVER * servers}
+    found["create"] = _create(rig, BUCKETS_A_SERVER * servers)
+    rig.live(2.0)  # all are told, and have said that they heard
+    beats = rig.begin()
+    rig.live(seconds)
+    found["beats_cpu_seconds"] = rounded((beats.beat_seconds + beats.cpu_seconds) / seconds)
+    found["reading_cpu_seconds"] = rounded(_reading(rig) * servers * BEATS_A_SECOND)
+    found["death"] = _death(rig)
+    found["load"] = _load(rig)
+    removal = rig.begin()
+    rig.tell("client", Remove(RUN))
+    rig.go_on(lambda: not rig.controller.groups)
+    found["remove"] = removal.as_dict
+    return found
+
+
+def _create(rig: Rig, buckets: int) -> Document:
+    """Buckets are made, as often as they are asked for."""
+    wanted = Create(RUN, "what they hold", tuple(bucket_of(RUN, each) for each in range(buckets)), 1)
+    spent = rig.begin()
+    while len(rig.controller.groups) < buckets:
+        rig.tell("client", wanted)
+        rig.live(0.25)
+    return spent.as_dict
+
+
+def _reading(rig: Rig) -> float:
+    """Processor seconds of reading a beat, and of writing what answers it."""
+    here, answer = rig.here(rig.names[0]), Leased(1, rig.names[0], 1, 1.0)
+    header, buffers = encode(here)
+    times = 200
+    began = time.process_time()
+    for _ in range(times):
+        decode(msgpack.unpackb(header, strict_map_key=False), buffers)
+        encode(answer)
+    return (time.process_time() - began) / times
+
+
+def _death(rig: Rig) -> Document:
+    """A server ends: until every bucket that it had has as many copies as before."""
+    victim = rig.names.pop(len(rig.names) // 2)
+    known = rig.controller.servers.of[victim]
+    had = {"copies": len(known.copies), "leads": len(known.leads)}
+    began, spent = rig.now, rig.begin()
+    rig.tell("supervisor", Ended(victim, "killed by signal 9"))
+    rig.go_on(lambda: not (known.copies or rig.controller.unsettled or rig.controller.short))
+    return {**spent.as_dict, **had, "virtual_seconds": rounded(rig.now - began)}
+
+
+def _load(rig: Rig) -> Document:
+    """Another controller leads, reads what there is, and tells everybody."""
+    other = Rig(len(rig.names), dict(rig.items), "two", rig.now)
+    other.names = rig.names
+    loading = other.begin()
+    other.go_on(lambda: other.controller.leads(other.now), beats=False)
+    telling = other.begin()
+    other.live(3.0)
+    told = rounded(telling.cpu_seconds + telling.beat_seconds)
+    return {**loading.as_dict, "telling_cpu_seconds": told, "told": telling.messages}
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The power of the size by which a value grows: the slope of a line through the logarithms."""
+    x, y = [log(each) for each in sizes], [log(max(each, 1e-9)) for each in values]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    upper = sum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True))
+    return upper / sum((one - mean_x) ** 2 for one in x)
+
+
+def summary(found: Sequence[Document]) -> Document:
+    """A row of figures for each size, and by which power each grows."""
+    rows = [
+        {
+            "servers": each["servers"],
+            "beats_a_second": each["beats_cpu_seconds"],
+            "with_messages": rounded(
+                float(str(each["beats_cpu_seconds"])) + float(str(each["reading_cpu_seconds"]))
+            ),
+            "create": _of(each, "create", "cpu_seconds"),
+            "death": _of(each, "death", "cpu_seconds"),
+            "death_transactions": _of(each, "death", "transactions"),
+            "load": _of(each, "load", "cpu_seconds"),
+            "telling": _of(each, "load", "telling_cpu_seconds"),
+            "remove": _of(each, "remove", "cpu_seconds"),
+            "create_transactions": _of(each, "create", "transactions"),
+        }
+        for each in found
+    ]
+    sizes = [float(str(each["servers"])) for each in rows]
+    exponents = {
+        name: round(exponent(sizes, [float(str(each[name])) for each in rows]), 2)
+        for name in rows[0]
+        if name != "servers" and len(set(sizes)) > 1
+    }
+    return {"table": rows, "exponents": exponents}
+
+
+def _of(found: Document, part: str, name: str) -> object:
+    inner = found[part]
+    assert isinstance(inner, dict), "a part is a document"
+    return inner[name]
