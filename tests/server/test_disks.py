@@ -315,13 +315,43 @@ def test_what_disks_have_is_lost_no_more() -> None:
     assert samples.revoked({}) == ((4, 6),)
 
 
-def test_of_an_epoch_that_is_over_what_is_lost_is_left_out() -> None:
+def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_that_is_on() -> None:
     samples = Samples(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.next_epoch()
     assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
-    assert (samples.accounts[0].left_out, samples.free) == (1, 4)
+    assert (samples.accounts[0].left_out, samples.free) == (0, 5)
+    assert samples.hand_out(2, 4) == (3, 4), "no range is of two epochs"
+    assert samples.hand_out(2, 4) == (4, 8)
+    samples.said(2, [(((3, 8),), ())])
+    assert [vars(each)["counted"] for each in samples.accounts.values()] == [4, 4]
+    assert samples.accounts[0].handed_out == 5 and samples.accounts[0].lost == 1
+    again = Samples.restored(4, samples.state())
+    assert again.total == samples.total
+
+
+def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.stop()
+    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert not samples.is_stopped and samples.hand_out(2, 9) == (3, 4)
+    samples.stop()
+    assert samples.hand_out(2, 9) is None
+
+
+def test_what_is_free_of_an_epoch_before_is_left_out_when_the_next_ends() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.next_epoch()
+    samples.revoked({1: ()})
+    samples.next_epoch()
+    assert [each.left_out for each in samples.accounts.values()] == [4, 4, 0]
+    again = Samples.restored(4, samples.state())
+    assert again.state() == samples.state()
 
 
 def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:

@@ -251,3 +251,35 @@ def test_while_it_is_paused_nobody_is_handed_samples() -> None:
     assert talk.say("one", Alive(1, 0, 0)) == [Directions(1, (), 1, 0.5, 0)]
     talk.dispatcher.is_paused = False
     assert talk.say("one", Alive(1, 0, 0)) == [Directions(1, ((1, 0, 4),), 1, 0.5, 0)]
+
+
+def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends() -> None:
+    talk = Talk(fraction=1.0)
+    talk.say("one", JOIN)
+    talk.obey()
+    for hand in range(3):
+        talk.say("one", Alive(1, hand, 0))
+
+    def answer(life: int, session: int, applied: tuple[tuple[int, int], ...], saved: int) -> list[Message]:
+        order = next(each for each in talk.tick() if isinstance(each, Order))
+        told = {"frozen": 0, "waiting": 0, "saved": saved}
+        past = ((1, ((0, 6),)),) if session != 1 else ()
+        for name, own, has in (("a", life, applied), ("b", 0, ((0, 10),) if session == 1 else applied)):
+            samples = ((session, has, ()),)
+            found = talk.say(name, Ordered(order.number, name, samples, past=past, life=own, **told))
+        return found
+
+    answer(0, 1, ((0, 10),), saved=0)
+    assert talk.is_in(State.ENDING), "the disks have not what counts"
+    assert Rejoin(1) in answer(3, 1, ((0, 6),), saved=0)
+    assert talk.is_in(State.RUNNING)
+    (lost,) = [each for each in talk.dispatcher.take_events() if each.kind == "recalled"]
+    assert lost.sentence.startswith("4 samples that counted") and lost.places == ((6, 10),)
+    talk.say("one", replace(JOIN, attempt=1))
+    answer(3, 2, (), saved=0)
+    assert talk.say("one", Alive(2, 0, 0)) == [Directions(2, ((1, 6, 10),), 1, 0.5, 0)]
+    answer(3, 2, ((6, 10),), saved=10)
+    assert talk.is_in(State.OVER)
+    assert vars(talk.dispatcher.ledger.total) == {
+        **{"handed_out": 14, "counted": 10, "torn": 0, "refused": 0, "lost": 4, "left_out": 0}
+    }

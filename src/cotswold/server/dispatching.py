@@ -8,6 +8,7 @@ sockets, clocks, what the rate should be, what a checkpoint is written to.
     WARMING    the last epoch is over                        ENDING
     RUNNING    the last epoch is over                        ENDING
     ENDING     nothing is open, and disks have it            OVER
+    ENDING     servers have lost what is to be had again     RUNNING
     an epoch that is not the last is over: the next begins, in the same state
 
     state      who is handed samples
@@ -83,7 +84,7 @@ class State(Enum):
 NEXT = {
     State.WARMING: {State.RUNNING, State.ENDING},
     State.RUNNING: {State.ENDING},
-    State.ENDING: {State.OVER},
+    State.ENDING: {State.OVER, State.RUNNING},
     State.OVER: set[State](),
 }
 """Which state may follow which."""
@@ -445,7 +446,7 @@ class Dispatcher:
         return sends
 
     def _tell_lost(self, places: Ranges, of: str) -> None:
-        self.events.append(loss(places, self.rules.samples, self.ledger.epoch, of))
+        self.events.append(loss(places, self.rules.samples, of))
 
     def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
         """What all servers say, by session, moves the ledger."""
@@ -468,6 +469,8 @@ class Dispatcher:
         """The epoch, and the training, go on."""
         ledger, rules = self.ledger, self.rules
         if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
+            self._move(State.RUNNING)
+        if self.state is State.ENDING and ledger.free:
             self._move(State.RUNNING)
         if self.state in (State.WARMING, State.RUNNING):
             # one that died since servers were asked is among these: nobody knows yet what they have of it

@@ -13,10 +13,10 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       its session ended, and some servers have it      torn
     open       its session ended, and no server has it          lost: free again, in the epoch that is on
     open       it is recalled: no server will have it           lost: free again, in the epoch that is on
-    open       its session ended, and a server that lost its    lost: free again, in the epoch that is on
-               memory has it no more
-    counted    a server that lost its memory has it no more     lost: free again, in the epoch that is on
-    free       the epoch ends                                   left out
+    open       its session ended with a server's memory,        lost: free again, whatever epoch is on, and
+               which has it no more, or nobody has it           after the last epoch
+    counted    a server that lost its memory has it no more     the same
+    free       the epoch that is on ends                        left out
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
 So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
@@ -91,8 +91,8 @@ class Samples:
             raise TypeError(f"no state of a ledger: {state}")
         found = cls(samples, epoch)
         found._free = joined([(start, stop) for start, stop in free])
-        if without(found._free, (found._line,)):
-            raise ValueError(f"places {free} are not of epoch {epoch}")
+        if without(found._free, ((0, found._line[1]),)):
+            raise ValueError(f"places {free} are not of epochs to {epoch}")
         found.accounts = {int(each): Account(**account) for each, account in accounts.items()}
         found.is_stopped = state["is_stopped"] is True
         return found
@@ -159,12 +159,12 @@ class Samples:
     # --- what happens ---
 
     def hand_out(self, session: int, most: int) -> tuple[int, int] | None:
-        """The next free range, of ``most`` samples at most; None where nothing is free."""
+        """The next free range, of ``most`` samples of one epoch at most; None where nothing is free."""
         assert most > 0, f"{most} samples are handed out"
         if not self._free:
             return None
         start, stop = self._free[0]
-        given = (start, min(stop, start + most))
+        given = (start, min(stop, start + most, (start // self.samples + 1) * self.samples))
         self.give(session, given)
         return given
 
@@ -173,7 +173,7 @@ class Samples:
         assert not without((given,), self._free), f"{given} is handed out, and {self._free} is free"
         self._free = without(self._free, (given,))
         self._open[session] = joined(self.open_of(session), (given,))
-        self.accounts[self.epoch].handed_out += given[1] - given[0]
+        self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What each of all servers says of a session's samples."""
@@ -188,12 +188,13 @@ class Samples:
         """The session is over on all servers, which say this of it for the last time; ``bereft``: the places
         of those that have lost some of it. What was open and is in no memory: it is lost."""
         self.said(session, servers)
-        lost = [
-            self.recalled(session, without(self.open_of(session), joined(*servers[place])))
-            for place in bereft
-        ]
+        free_again = self._go_back if bereft else self._free_again
+        gone = [without(self.open_of(session), joined(*servers[place])) for place in bereft]
+        lost = self._settle(session, joined(*gone), "lost")
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
-        return joined(*lost, self.recalled(session, self.open_of(session)))
+        lost = joined(lost, self._settle(session, self.open_of(session), "lost"))
+        free_again(lost)
+        return lost
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
         """A server has lost its memory, and has only this of each session; places that count no more."""
@@ -204,8 +205,8 @@ class Samples:
             for epoch, part in self._by_epoch(lost).items():
                 self.accounts[epoch].counted -= size(part)
                 self.accounts[epoch].lost += size(part)
-            self._free_again(lost)
             found.append(lost)
+        self._go_back(joined(*found))
         return joined(*found)
 
     def forget_below(self, place: int) -> None:
@@ -214,29 +215,35 @@ class Samples:
         left = {session: without(ranges, below) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
-    def recalled(self, session: int, ranges: Ranges) -> Ranges:
-        """The session has these no more, and no server has or will have them; those that it had."""
-        lost = self._settle(session, ranges, "lost")
-        self._free_again(lost)
-        return lost
+    def recalled(self, session: int, ranges: Ranges) -> None:
+        """The session has these no more, and no server has or will have them."""
+        self._free_again(self._settle(session, ranges, "lost"))
+
+    def _go_back(self, lost: Ranges) -> None:
+        """Whatever epoch they are of, they are free."""
+        self._free = joined(self._free, lost)
+        self.is_stopped = self.is_stopped and not lost
 
     def _free_again(self, lost: Ranges) -> None:
         again = () if self.is_stopped else (self._line,)
         self._free = joined(self._free, common(lost, again))
-        for epoch, ranges in self._by_epoch(without(lost, again)).items():
-            self.accounts[epoch].left_out += size(ranges)
+        self._leave_out(without(lost, again))
 
     def next_epoch(self) -> None:
         """The epoch ends: what is free is left out, what is open stays so."""
-        self.accounts[self.epoch].left_out += size(self._free)
+        self._leave_out(self._free)
         self.epoch += 1
         self.accounts[self.epoch] = Account()
         self._free = (self._line,)
 
     def stop(self) -> None:
         """The last epoch ends: what is free is left out, and nothing more is handed out."""
-        self.accounts[self.epoch].left_out += size(self._free)
+        self._leave_out(self._free)
         self._free, self.is_stopped = (), True
+
+    def _leave_out(self, ranges: Ranges) -> None:
+        for epoch, part in self._by_epoch(ranges).items():
+            self.accounts[epoch].left_out += size(part)
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
         """Of these, what the session has is open no more."""

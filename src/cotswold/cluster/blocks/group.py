@@ -6,7 +6,6 @@ Knows: snapshots, heads, what is stored of a block. Does not know: files, the in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from cotswold.cluster.blocks.packing import packed
 from cotswold.cluster.blocks.records import (
@@ -69,8 +68,9 @@ class Group:
         """The heads, by bucket, now that parts lie at these places: file and first byte."""
         blocks = {bucket: dict(head.blocks) for bucket, head in self._heads.items()}
         for (bucket, key), (segment, at) in zip(self._parts, places, strict=True):
-            blocks[bucket][key] = replace(blocks[bucket][key], segment=segment, at=at)
-        return {bucket: replace(head, blocks=blocks[bucket]) for bucket, head in self._heads.items()}
+            of = blocks[bucket][key]
+            blocks[bucket][key] = Block(of.index, segment, at, of.stored, of.size, of.checksum)
+        return {bucket: Head(head.index, head.head, blocks[bucket]) for bucket, head in self._heads.items()}
 
     def _newest(self, bucket: str) -> Head:
         return self._heads.get(bucket) or self._before.get(bucket) or Head(0, b"")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import msgpack
 
@@ -75,6 +75,11 @@ class Block:
     checksum: int
     """`checksum_of` what is stored."""
 
+    @property
+    def row(self) -> tuple[int, ...]:
+        """All of it, in this order."""
+        return self.index, self.segment, self.at, self.stored, self.size, self.checksum
+
 
 @dataclass(frozen=True)
 class Head:
@@ -127,11 +132,14 @@ def verify(key: bytes, block: Block, stored: bytes) -> None:
 
 def head_record(key: bytes, head: Head) -> bytes:
     """What lies under a head's key."""
-    listed: bytes = msgpack.packb(
-        [(*astuple(key), *astuple(block)) for key, block in sorted(head.blocks.items())]
-    )
+    rows = [(key.vector, key.shard, *block.row) for key, block in sorted(head.blocks.items(), key=_by_name)]
+    listed: bytes = msgpack.packb(rows)
     contents = b"".join((_LENGTH.pack(len(head.head)), head.head, listed))
     return _PREFIX.pack(checksum_of(key, head.index, contents), head.index) + contents
+
+
+def _by_name(item: tuple[BlockKey, Block]) -> tuple[str, int]:
+    return item[0].vector, item[0].shard
 
 
 def head_of(key: bytes, record: bytes) -> Head:

@@ -22,7 +22,7 @@ from cotswold.errors import FormatError, MachineError, StoreError
 from cotswold.server.copies.saved import Saved
 
 _CLOSE_SECONDS = 5.0
-_TOGETHER = 0.15
+_TOGETHER = 0.3
 """Of ``flush_seconds``: so long something waits for what is written with it."""
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20

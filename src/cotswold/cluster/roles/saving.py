@@ -3,8 +3,9 @@
 Knows: the machine, the disk, which buckets are due (`copies.spreading`). Does not know: what buckets hold,
 how anything is written.
 
-Of ``flush_seconds`` a change waits for up to 0.6 in memory, where others fold into it, for 0.15 with those
-that are written together, and the rest is for the disk. That is the promise while the disk is fast enough.
+Of ``flush_seconds`` a change waits for up to 0.45 in memory, where others fold into it, for 0.3 for those
+that are written with it, and the rest is for the disk: what is written together costs about as much processor
+time as 4 MiB of contents, however little it is. That is the promise while the disk is fast enough.
 When it is not nothing waits for it: changes fold for longer, the *window*, the age of the oldest change that
 is not on the disk, grows, and people are told that, and why.
 """
@@ -20,7 +21,7 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.spreading import Spreading
 from cotswold.server.names import run_of
 
-GIVEN_AFTER = 0.6
+GIVEN_AFTER = 0.45
 """Of ``flush_seconds``."""
 _LATE = 2.0
 """The window is too long with so many ``flush_seconds``."""

@@ -1,0 +1,38 @@
+"""persistence.svg: of each number of copies the share of samples a second that is left with disks.
+
+Knows: matplotlib, the cells. Does not know: how anything was measured.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Canvas
+
+from cotswold.bench.measure import Document
+
+
+def drawing(found: Document) -> str:
+    """A dot a round, a line for the median, and the bar."""
+    told, machine, cells = (found[name] for name in ("summary", "machine", "cells"))
+    summary: Any = told
+    rounds: Any = cells
+    of: Any = machine
+    with mpl.rc_context({"svg.hashsalt": "persistence", "font.size": 8, "svg.fonttype": "none"}):
+        canvas = Canvas(figsize=(4.5, 3.0), layout="constrained")
+        axes = canvas.add_subplot()
+        for place, (copies, each) in enumerate(summary.items()):
+            ratios = [cell["ratio"] for cell in rounds.values() if str(cell["copies"]) == copies]
+            axes.plot([place] * len(ratios), ratios, "o", color="tab:blue", alpha=0.5, markersize=4)
+            axes.hlines(each["ratio"]["median"], place - 0.25, place + 0.25, color="tab:blue")
+            axes.hlines(each["bar"], place - 0.4, place + 0.4, color="tab:red", linestyle="dashed")
+        axes.set_xticks(
+            range(len(summary)), [f"{copies} {'copy' if copies == '1' else 'copies'}" for copies in summary]
+        )
+        axes.set_ylabel("samples a second with disks,\npart of those without")
+        axes.set_title(f"{of['cores']} cores of {of['processor']}", fontsize=8, loc="left")
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
