@@ -262,11 +262,11 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
 
     def answer(life: int, session: int, applied: tuple[tuple[int, int], ...], saved: int) -> list[Message]:
         order = next(each for each in talk.tick() if isinstance(each, Order))
-        told = {"frozen": 0, "waiting": 0, "saved": saved}
         past = ((1, ((0, 6),)),) if session != 1 else ()
         for name, own, has in (("a", life, applied), ("b", 0, ((0, 10),) if session == 1 else applied)):
             samples = ((session, has, ()),)
-            found = talk.say(name, Ordered(order.number, name, samples, past=past, life=own, **told))
+            ordered = Ordered(order.number, name, samples, 0, 0, past=past, life=own, saved=saved)
+            found = talk.say(name, ordered)
         return found
 
     answer(0, 1, ((0, 10),), saved=0)
@@ -281,5 +281,10 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
     answer(3, 2, ((6, 10),), saved=10)
     assert talk.is_in(State.OVER)
     assert vars(talk.dispatcher.ledger.total) == {
-        **{"handed_out": 14, "counted": 10, "torn": 0, "refused": 0, "lost": 4, "left_out": 0}
+        "handed_out": 14,
+        "counted": 10,
+        "torn": 0,
+        "refused": 0,
+        "lost": 4,
+        "left_out": 0,
     }
