@@ -16,6 +16,7 @@ from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLIC
 from cotswold.bench.server.picture import draw_replicas
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Model, Road, Served, forked
+from cotswold.cluster.transport.address import Address
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 
@@ -30,7 +31,7 @@ def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
         assert place == pytest.approx(-1e-6 * np.arange(MODEL.size))
         traffic = client.post.endpoint.traffic
         assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (road == "shared memory")
-        mode = served.addresses["server-0"].split()[-1]
+        mode = Address.parsed(served.addresses["server-0"]).mode
         assert (mode == "curve") == (road == "TCP, CURVE")
         client.close()
 

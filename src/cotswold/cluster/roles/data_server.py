@@ -21,7 +21,7 @@ import torch
 from cotswold.cluster.messages import Finish
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Lost, Ready, Roads
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
@@ -134,7 +134,7 @@ class DataServer:
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         post.endpoint.watch(self._woken)
-        assert isinstance(post.endpoint, Endpoint), "a data server has one road"
+        assert not isinstance(post.endpoint, Roads), "a data server has one road"
         post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # which are bounded here
         self._sample_bytes = 0.0
         """Of an answer, at most so far."""

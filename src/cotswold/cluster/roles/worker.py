@@ -30,7 +30,7 @@ from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Lost, Ready, Roads
 from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, told
@@ -89,7 +89,7 @@ class Worker:
         )
         self._working = Working()
         self._watch = Watch(name, self._working, work, silent_seconds)
-        assert isinstance(post.endpoint, Endpoint), "a worker has one road"
+        assert not isinstance(post.endpoint, Roads), "a worker has one road"
         self._exchanges = Exchanges(post.endpoint, name)
         self._pulls: Pulls | None = None
         self._points: Points | None = None
