@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cotswold.bench.measure import Document
 from cotswold.errors import UserError
@@ -18,12 +20,14 @@ from fire import fire
 from measures.command import main
 from measures.fire import audit
 from measures.fire.picture import rates
-from measures.fire.plan import KINDS, LINKS, Places, schedule
+from measures.fire.plan import KINDS, LINKS, Places, named, schedule
 from measures.fire.summary import verdicts
+from measures.fire.tally import BATCH, SHARD, counts_are_exact
 from measures.fire.watching import Seen
 
 WHY_NOT = why_not() or why_no_disks()
-TEN_MINUTES = {"interval": 15.0, "seconds": 600.0}
+TEN_MINUTES = (15.0, 600.0)
+"""Between faults, and of all."""
 SAMPLES = 100
 
 
@@ -31,8 +35,8 @@ SAMPLES = 100
 @pytest.mark.parametrize("seed", range(20))
 def test_a_fault_is_over_before_the_next_and_the_trainer_is_none_of_those(hosts: int, seed: int) -> None:
     places = Places(hosts)
-    faults = schedule(places, seed, **TEN_MINUTES)
-    assert faults == schedule(places, seed, **TEN_MINUTES)
+    faults = schedule(places, seed, *TEN_MINUTES)
+    assert faults == schedule(places, seed, *TEN_MINUTES)
     assert [each.at for each in faults] == [15.0 * (number + 1) for number in range(39)]
     for each in faults:
         assert 3.0 <= each.seconds <= 9.0 and each.host in places.of(each.role)
@@ -46,7 +50,7 @@ def test_a_fault_is_over_before_the_next_and_the_trainer_is_none_of_those(hosts:
 def test_every_kind_befalls_every_role_in_ten_minutes() -> None:
     wanted = {(kind, role) for kind, roles in KINDS.items() for role in roles}
     for seed in range(5):
-        found = {(each.kind, each.role) for each in schedule(Places(5), seed, **TEN_MINUTES)}
+        found = {(each.kind, each.role) for each in schedule(Places(5), seed, *TEN_MINUTES)}
         late = {("kill", "replica"), *((kind, "head") for kind in KINDS)}  # none after the head's death
         assert wanted - found <= late
 
@@ -54,6 +58,14 @@ def test_every_kind_befalls_every_role_in_ten_minutes() -> None:
 def test_a_minute_has_faults_too_and_seeds_differ() -> None:
     some = [schedule(Places(4), seed, 15.0, 60.0) for seed in range(10)]
     assert {len(each) for each in some} == {3} and len({tuple(each) for each in some}) == 10
+
+
+def test_faults_that_are_named_come_alone() -> None:
+    only = [named("kill server"), named("stop server")]
+    found = schedule(Places(5), 3, *TEN_MINUTES, only=only)
+    assert {(each.kind, each.role) for each in found} == set(only) and len(found) == 39
+    with pytest.raises(UserError, match="--fault 'kill nobody' is none; these are: kill server"):
+        named("kill nobody")
 
 
 @pytest.mark.parametrize("hosts", [3, 7])
@@ -133,6 +145,31 @@ def test_two_primaries_of_a_term_are_found_whoever_told_of_them() -> None:
     found = audit.one_primary_a_term(seen, [told("run/0001", "c", 2)])
     assert not found.holds and "run/0001, term 2" in found.words
     assert not audit.one_primary_a_term(Seen(), []).holds, "nothing was seen"
+
+
+@pytest.mark.parametrize(
+    ("shards", "torn", "holds"),
+    [
+        ([3, 3, 3], 0, True),
+        ([3, 2, 3], 0, False),
+        ([3, 4, 3], 0, False),
+        ([3, 4, 3], 1, True),
+        ([3, 5, 3], 1, False),
+        ([3, 3.5, 3], 1, False),
+    ],
+)
+def test_parameters_that_are_not_the_count_of_updates_are_found(
+    shards: list[float], torn: int, holds: bool, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "1"
+    checkpoint.mkdir(parents=True)
+    counts = -torch.tensor(shards, dtype=torch.float32).repeat_interleave(SHARD)
+    save_file({"network.counts": counts}, checkpoint / "00000.safetensors")
+    accounts = {"0": account(counted=BATCH), "1": account(counted=2 * BATCH, torn=torn * BATCH)}
+    manifest = {"state": {"strategy": {"ledger": {"accounts": accounts}}}}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    found = counts_are_exact(tmp_path)
+    assert found.holds is holds and f"the ledger {3 * BATCH} samples" in found.words
 
 
 def test_who_is_left_or_ended_otherwise_is_named() -> None:

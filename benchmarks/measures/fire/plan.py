@@ -104,35 +104,50 @@ class Fault:
         return f"{self.kind} {self.role} on host {self.host}"
 
 
-def schedule(places: Places, seed: int, interval: float, seconds: float) -> list[Fault]:
-    """One fault an interval, the first after one; every kind of every role before any comes again."""
+def named(words: str) -> tuple[Kind, Role]:
+    """The fault that is called so, as in ``kill server``; raises UserError."""
+    for kind, roles in KINDS.items():
+        for role in roles:
+            if words == f"{kind} {role}":
+                return kind, role
+    known = ", ".join(f"{kind} {role}" for kind, roles in KINDS.items() for role in roles)
+    raise UserError(f"--fault {words!r} is none; these are: {known}")
+
+
+def schedule(
+    places: Places, seed: int, interval: float, seconds: float, only: Sequence[tuple[Kind, Role]] = ()
+) -> list[Fault]:
+    """One fault an interval, the first after one; every kind of every role, or of ``only`` those, before any
+    comes again."""
     if not interval > 0:
         raise UserError(f"--interval {interval:g} is no time between faults; give more than 0 s")
     chance = random.Random(seed)
     count = max(1, int(seconds / interval) - 1)
     head_dies = round(_HEAD_DIES_AFTER * count)
-    drawn, found = _drawn(places, chance), []
+    drawn, found = _drawn(places, chance, only), []
     for number in range(count):
-        is_heads = number == head_dies and count > 1
+        is_heads = number == head_dies and count > 1 and not only
         head: _Drawn = "kill", "head", places.head
-        one = head if is_heads else next(each for each in drawn if _may_be(each, number > head_dies))
+        one = head if is_heads else next(each for each in drawn if _may_be(each, number > head_dies, only))
         lasts = min(chance.uniform(*_SECONDS), _PART * interval)
         found.append(Fault((number + 1) * interval, *one, round(lasts, 2)))
     return found
 
 
-def _drawn(places: Places, chance: random.Random) -> Iterator[_Drawn]:
+def _drawn(places: Places, chance: random.Random, only: Sequence[tuple[Kind, Role]]) -> Iterator[_Drawn]:
     """Kinds and roles in an order by chance, again and again, each time on another host."""
     while True:
-        pairs = [(kind, role) for kind, roles in KINDS.items() for role in roles]
+        pairs = list(only) or [(kind, role) for kind, roles in KINDS.items() for role in roles]
         chance.shuffle(pairs)
         for kind, role in pairs:
             hosts = [host for host in places.of(role) if kind not in LINKS or host != places.trainer]
             yield kind, role, chance.choice(hosts)
 
 
-def _may_be(drawn: _Drawn, head_is_dead: bool) -> bool:
+def _may_be(drawn: _Drawn, head_is_dead: bool, only: Sequence[tuple[Kind, Role]]) -> bool:
     kind, role, _ = drawn
+    if only:
+        return True
     if role == "head":
         return kind != "kill" and not head_is_dead
     return not (head_is_dead and kind == "kill" and role == "replica")

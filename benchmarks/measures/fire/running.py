@@ -21,8 +21,9 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.errors import MachineError
 from measures.fire import audit
 from measures.fire.injecting import Heal, inject, revive
-from measures.fire.plan import Fault, Places, schedule
-from measures.fire.site import Site, SitePlan
+from measures.fire.plan import Fault, Kind, Places, Role, schedule
+from measures.fire.site import TALLY, Site, SitePlan
+from measures.fire.tally import counts_are_exact
 from measures.fire.watching import Seen, Watcher
 
 _FIRST_SECONDS = 120.0
@@ -30,7 +31,7 @@ _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0
 _EVALUATE_SECONDS = 300.0
 _STOPPED = 128 + 15
-_WANTED = {"train": (_STOPPED,), f"machine {0}": (0, 1)}
+_WANTED = {"train": (_STOPPED,), TALLY: (_STOPPED,), f"machine {0}": (0, 1)}
 """Exit codes: a run that is stopped says so, and Ray's head may have been killed."""
 Say = Callable[[str], None]
 
@@ -48,12 +49,14 @@ class Training:
     copies: int = 3
     interval: float | None = None
     seed: int = 0
+    only: Sequence[tuple[Kind, Role]] = ()
+    """Faults that may be; all by default."""
 
     def schedule(self) -> list[Fault]:
         """The faults."""
         if self.interval is None:
             return []
-        return schedule(self.places, self.seed, self.interval, self.seconds)
+        return schedule(self.places, self.seed, self.interval, self.seconds, self.only)
 
 
 def trained(training: Training, say: Say) -> Document:
@@ -63,6 +66,7 @@ def trained(training: Training, say: Say) -> Document:
     with Site(plan, say) as site:
         say("starting the training")
         site.train(run, training.stores, [f"data.source={training.source}", *training.overrides])
+        site.count(training.folder / TALLY)
         with closing(Watcher(site, run)) as watcher:
             began = _first_samples(site, watcher)
             befell = _burning(training, site, watcher, began, say)
@@ -84,7 +88,13 @@ def trained(training: Training, say: Say) -> Document:
             _told(each, until, watcher.seen, events)
             for each, until in zip(befell, [*(each.when for each in befell[1:]), window[1]], strict=False)
         ],
-        "audits": [each.said() for each in _audits(run, watcher.seen, events, left, ended)],
+        "audits": [
+            each.said()
+            for each in (
+                *_audits(run, watcher.seen, events, left, ended),
+                counts_are_exact(training.folder / TALLY),
+            )
+        ],
         "series": [[rounded(when - began), count] for when, count in watcher.seen.samples],
         "members_least": min((count for _, count in watcher.seen.fewest), default=None),
         "computing": rounded(_mean([count for when, count in watcher.seen.replicas if when > began])),
@@ -155,10 +165,11 @@ def _is_burning(befell: Sequence[_Befell]) -> bool:
 
 
 def _check_training(site: Site) -> None:
-    assert site.training is not None, "it was started"
-    if site.training.poll() is not None:
-        said = (site.plan.folder / f"train-{site.places.trainer}.log").read_text().strip().splitlines()
-        raise MachineError(f"the training ended by itself: {' / '.join(said[-3:])}")
+    for name, each in (("train", site.training), (TALLY, site.tally)):
+        assert each is not None, "it was started"
+        if each.poll() is not None:
+            said = (site.plan.folder / f"{name}-{site.places.trainer}.log").read_text().strip().splitlines()
+            raise MachineError(f"{name} ended by itself: {' / '.join(said[-3:])}")
 
 
 def _progress(training: Training, watcher: Watcher, befell: Sequence[_Befell], now: float) -> str:

@@ -39,6 +39,8 @@ _PROGRAM = (sys.executable, "-m", "cotswold")
 _CORES = 4
 """That a host lends, more than there are: so replicas are placed there, and not with the head."""
 _HEADS = "gcs_server"
+TALLY = "tally"
+"""The folder of the run that counts: its replica is nobody's target."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Site:
         self._lent: dict[int, subprocess.Popen[bytes]] = {}
         self._shown: dict[int, Certificate] = {}
         self.training: subprocess.Popen[bytes] | None = None
+        self.tally: subprocess.Popen[bytes] | None = None
         self.ended: dict[str, int] = {}
         """Exit codes of what ended by itself or was asked to, by what it was."""
         token = plan.folder / "token"
@@ -74,7 +77,9 @@ class Site:
         token.chmod(0o600)
         self._token = token
         ours = {"COTSWOLD_TOKEN": secrets.token_hex(32), "COTSWOLD_CLUSTER_TOKEN": token.read_text()}
-        self._environ = {**os.environ, **ours, "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+        paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+        ours |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+        self._environ = {**os.environ, **ours}
 
     def __enter__(self) -> Site:
         with ExitStack() as begun:
@@ -121,11 +126,20 @@ class Site:
             words += ["--set", each]
         self.training = self._start(self.places.trainer, words, "train")
 
+    def count(self, run: Path) -> None:
+        """Begin to count beside the training, in another run on the same parameter servers."""
+        words = [sys.executable, "-m", "measures.fire.tally", str(run)]
+        words += ["--parameter-servers", self.controllers]
+        self.tally = self._start(self.places.trainer, words, "tally")
+
     def stop_training(self) -> None:
-        """Have the run saved and ended."""
-        if self.training is not None:
-            self.training.send_signal(signal.SIGTERM)
-            self._await_end("train", self.training)
+        """Have both runs saved and ended."""
+        runs = {"train": self.training, "tally": self.tally}
+        for process in filter(None, runs.values()):
+            process.send_signal(signal.SIGTERM)
+        for name, each in runs.items():
+            if each is not None:
+                self._await_end(name, each)
 
     def close_down(self) -> list[str]:
         """Ask everybody to end, as a person would; what is still there afterwards, in words."""
@@ -157,7 +171,11 @@ class Site:
         there = self.machines.processes(host)
         if role == "head":
             return [pid for pid in there if _HEADS in words_of(pid)]
-        return [pid for pid in there if _log_of(pid).startswith(f"{role}-")]
+        return [
+            pid
+            for pid in there
+            if (log := _log_of(pid)).name.startswith(f"{role}-") and TALLY not in log.parts
+        ]
 
     def bytes_passed(self) -> list[dict[str, int]]:
         """What each host has sent so far, by network."""
@@ -256,8 +274,8 @@ def words_of(pid: int) -> str:
         return ""
 
 
-def _log_of(pid: int) -> str:
-    """The name of the file to which a process prints: the roles of a run and of a station have one each."""
+def _log_of(pid: int) -> Path:
+    """The file to which a process prints: the roles of a run and of a station have one each."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/fd/1").readlink().name
-    return ""
+        return Path(f"/proc/{pid}/fd/1").readlink()
+    return Path()
