@@ -76,6 +76,19 @@ def test_a_row_says_how_fast_how_stale_what_and_since_when() -> None:
     assert "applies 2 updates" in server
 
 
+def test_servers_that_keep_copies_say_which_parts_they_have() -> None:
+    event = replicas(replica(1))
+    parts = {"leads": 22, "copies": 64, "term": 5, "lag": 3, "dirty_bytes": 2_000_000, "window_seconds": 0.5}
+    servers = event["servers"]
+    assert isinstance(servers, list)
+    event["servers"] = [{**servers[0], **parts}]
+    lines = drawn(event)
+    (heads,) = [line for line in lines if "leads" in line]
+    assert heads.split()[3:7] == ["leads", "copies", "term", "lag"] and "shards" not in heads
+    (server,) = [line for line in lines if line.lstrip().startswith("server-0")]
+    assert server.split()[4:12] == ["22", "64", "5", "3", "2.0", "MB", "0.5", "s"]
+
+
 def test_a_replica_that_is_not_heard_is_called_silent_with_what_it_did_last() -> None:
     lines = drawn(replicas(replica(1, silent_seconds=9.0)))
     assert any("is silent; when it was heard last it computed" in line and "9.0 s" in line for line in lines)

@@ -96,6 +96,28 @@ def test_a_primary_that_was_stopped_does_no_harm_when_it_goes_on(opened: Opener)
         check_tallies(replicas)
 
 
+def test_servers_say_which_parts_they_have(opened: Opener) -> None:
+    with opened(**tallied()) as replicas:
+        deadline = time.monotonic() + 30
+
+        def leads() -> list[int | None]:
+            return [each.leads for each in replicas.status().servers]
+
+        before = leads()
+        while None in before or sum(each or 0 for each in before) < 1:
+            assert time.monotonic() < deadline, replicas.status()
+            replicas.proceed(0.05)
+            before = leads()
+        assert all(each.copies for each in replicas.status().servers)
+        terms = [each.term or 0 for each in replicas.status().servers]
+        led = max(range(3), key=lambda at: before[at] or 0)
+        os.kill(replicas.servers[f"server-{led}"], signal.SIGKILL)
+        while max(each.term or 0 for each in replicas.status().servers) <= max(terms):
+            assert time.monotonic() < deadline, replicas.status()
+            replicas.proceed(0.05)
+        check_tallies(replicas)
+
+
 def test_training_goes_on_while_the_controller_is_dead_and_it_is_started_again(opened: Opener) -> None:
     events: Events = []
     with opened(events=events, **tallied()) as replicas:

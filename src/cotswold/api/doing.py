@@ -123,6 +123,11 @@ def has_disk(row: Row) -> bool:
     return isinstance(row.get("window_seconds"), int | float)
 
 
+def is_copied(row: Row) -> bool:
+    """Whether what a parameter server has is on others too, or may be."""
+    return isinstance(row.get("leads"), int)
+
+
 def unsaved(row: Row) -> str:
     """What a parameter server has that is not on its disk.
 

@@ -63,8 +63,9 @@ def _replicas(rows: list[doing.Row], room: int) -> Table:
 
 def _servers(rows: list[doing.Row], room: int) -> Table:
     saves = any(doing.has_disk(row) for row in rows)
+    parts = ("leads", "copies", "term", "lag") if any(doing.is_copied(row) for row in rows) else ("shards",)
     table = _table(
-        "server", "updates/s", "queue", "shards", *(("not on disk", "since") if saves else ()), "does"
+        *("server", "updates/s", "queue", *parts), *(("not on disk", "since") if saves else ()), "does"
     )
     for row in _chosen(rows, room, "updates_per_second"):
         dirty = doing.bytes_in_words(doing.figure(row, "dirty_bytes"))
@@ -73,7 +74,7 @@ def _servers(rows: list[doing.Row], room: int) -> Table:
             str(row.get("name")),
             f"{doing.figure(row, 'updates_per_second'):,.0f}",
             doing.bytes_in_words(doing.figure(row, "waiting")),
-            f"{doing.figure(row, 'shards'):.0f}",
+            *(f"{doing.figure(row, part):.0f}" for part in parts),
             *((dirty, window) if saves else ()),
             doing.server_does(row),
             style="bold red" if doing.is_silent(row) else "",

@@ -167,6 +167,20 @@ class Unsaved:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Which parts a server has in what is copied: of the buckets of a run."""
+
+    leads: int
+    """Buckets of which it is the primary."""
+    copies: int
+    """Of which it has a copy, those included."""
+    term: int
+    """The newest of these."""
+    lag: int
+    """Changes by which the last of the other copies is behind, of those that it leads."""
+
+
+@dataclass(frozen=True)
 class Counts:
     """What the asynchronous half of a server has done so far."""
 
@@ -203,6 +217,8 @@ class Counts:
     """None where there is no disk."""
     restored: tuple[tuple[int, int], ...] = ()
     """The version with which each shard's life began that comes from this server's disk."""
+    parts: Parts | None = None
+    """None where nothing is copied."""
 
 
 @dataclass(frozen=True)

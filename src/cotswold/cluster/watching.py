@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from cotswold.cluster.messages import Counts, Doing, Learnt
 
@@ -73,6 +73,11 @@ class ServerStatus:
     """How old the oldest of these changes is: what is lost if all servers die."""
     longest_seconds: float | None = None
     """The longest that it ever was, in this process."""
+    leads: int | None = None
+    """As in `Parts`, likewise the next; None where nothing is copied."""
+    copies: int | None = None
+    term: int | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ class Watching:
         silent = 0.0 if known.asked is None else now - known.asked
         if counts is None:
             return ServerStatus(place.name, place.machine, place.pid, shards, 0, 0.0, 0, 0, (), (), silent)
+        of, parts = counts.unsaved, counts.parts
         return ServerStatus(
             place.name,
             place.machine,
@@ -206,11 +212,8 @@ class Watching:
             counts.refused,
             silent,
             counts.short,
-            *(
-                ()
-                if (of := counts.unsaved) is None
-                else (of.dirty_bytes, of.window_seconds, of.longest_seconds)
-            ),
+            *((None, None, None) if of is None else (of.dirty_bytes, of.window_seconds, of.longest_seconds)),
+            *((None, None, None, None) if parts is None else astuple(parts)),
         )
 
     def forget(self, name: str) -> None:

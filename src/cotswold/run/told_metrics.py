@@ -37,6 +37,14 @@ _OF_SERVERS: Sequence[tuple[str, str, str]] = (
     ("dirty_bytes", "server_dirty_bytes", "Bytes of a server's numbers that are not on its disk."),
     ("window_seconds", "server_window_seconds", "How old the oldest change is that is not on its disk."),
     ("longest_seconds", "server_longest_window_seconds", "The longest that this was, in its process."),
+    ("leads", "server_leads_buckets", "Buckets of which a server is the primary."),
+    ("copies", "server_copies", "Copies of buckets that a server has."),
+    ("term", "server_term", "The newest term of a server's buckets."),
+    (
+        "lag",
+        "server_lag_changes",
+        "Changes that the last copy lacks of a bucket that a server leads.",
+    ),
 )
 _OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
     ("judges", "evaluator_samples", "Samples that counted in the parameters that it judges, or judged last."),

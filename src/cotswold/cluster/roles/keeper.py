@@ -25,6 +25,7 @@ from cotswold.cluster.messages import (
     Export,
     Finish,
     Happened,
+    Parts,
     Peers,
     Report,
     Serving,
@@ -344,11 +345,9 @@ class KeeperRole:
         return self._runs[run_of(bucket)].contents(bucket)
 
     def _counts(self, run: str) -> Any:
-        led = [
-            each
-            for name, each in self._machine.copies.items()
-            if each.role is Role.PRIMARY and run in ("", run_of(name))
-        ]
+        own = [each for name, each in self._machine.copies.items() if run in ("", run_of(name))]
+        led = [each for each in own if each.role is Role.PRIMARY]
+        lag = max((behind for each in led for behind in each.lag.values()), default=0)
         counts = self._work.counts(
             self._name, [each.contents.updates for each in led], self._post.endpoint.refused
         )
@@ -358,6 +357,7 @@ class KeeperRole:
             short=(*short, self._machine.copying.least),
             unsaved=self._unsaved(run),
             restored=tuple(shard for each in led for shard in each.restored),
+            parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
         )
 
     def _tell_short(self) -> None:
