@@ -10,10 +10,12 @@ from tests.server.talk import GRADIENT, Talk, marker
 from cotswold.optim.updates import Momentum
 from cotswold.server.asynchronous import Room
 from cotswold.server.messages import (
+    COORDINATOR,
     FrozenPart,
     Ordered,
     PullFrozen,
     PullNewer,
+    Write,
 )
 
 
@@ -42,6 +44,27 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     assert talk.give(taken=1) == [Ordered(4, "a", samples, 1, 0)]
     (gone,) = talk.say(PullFrozen(1, "weights", (0,)))
     assert isinstance(gone, FrozenPart) and gone.error == "checkpoint 1 is not kept"
+
+
+def test_a_checkpoint_is_not_begun_before_the_last_was_taken() -> None:
+    talk = Talk()
+    talk.give(checkpoint=1)
+    talk.push(marker(1, 1))
+    talk.push(marker(2, 1))
+    assert talk.is_frozen
+    assert talk.give(checkpoint=2) == [], "of two states it keeps one"
+    assert talk.updates.frozen is not None and talk.updates.frozen.checkpoint == 1
+    assert talk.give(taken=1) != [] and talk.updates.books.order.checkpoint == 2
+
+
+def test_a_checkpoint_is_not_begun_before_there_are_parameters() -> None:
+    talk = Talk()
+    del talk.server.vectors["weights"]
+    assert talk.give(sessions=(), checkpoint=1) == []
+    talk.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((1.0,) * 4, (2.0,) * 2)))
+    assert talk.give() != []
+    frozen = talk.updates.frozen
+    assert frozen is not None and frozen.vectors["weights"][0] == [1.0] * 4
 
 
 @pytest.mark.parametrize("joins", [False, True])

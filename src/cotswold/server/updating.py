@@ -29,6 +29,14 @@ whose vectors these are). What is kept of a session is in `session`, what waits 
     all living sessions' markers are in                    what is not behind one is applied at once; the
                                                            shards are copied (frozen)
 
+    an order of the coordinator                            what happens
+    older than the newest                                  nothing
+    begins a checkpoint before the last was taken          nothing: it comes again
+    begins a checkpoint before parameters were written     nothing: it comes again
+    the newest, again                                      the same answer again
+    newer                                                  sessions that it does not name end, and the markers
+                                                           of a new checkpoint are waited for
+
 A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
 coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
 
@@ -427,7 +435,7 @@ class Updates(Generic[Values]):
 
     def _ordered(self, order: Order) -> list[Send]:
         sends: list[Send] = []
-        if order.number < self.books.order.number:
+        if order.number < self.books.order.number or not self._can_take(order):
             return []
         self.books.void_all(number for number, _ in order.sessions)
         self.books.checkpoint = max(self.books.checkpoint, order.taken)  # one of a life before, perhaps
@@ -442,6 +450,13 @@ class Updates(Generic[Values]):
             restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
+
+    def _can_take(self, order: Order) -> bool:
+        """Whether the checkpoint that it begins, if it does, has something to keep, and room for it."""
+        if order.checkpoint <= self.books.order.checkpoint:
+            return True
+        has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
+        return has_room and self.settings.name in self._server.vectors
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
         """These sessions live; what others have waiting is applied, unless it is behind a marker."""
@@ -461,7 +476,6 @@ class Updates(Generic[Values]):
         checkpoint = self.books.order.checkpoint
         if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
-        assert self.frozen is None, "the coordinator takes a checkpoint before it begins the next"
         sends = self._apply(self._ahead)  # all of it came before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
         self.books.freeze(
