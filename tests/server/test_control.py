@@ -240,6 +240,23 @@ def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() 
     assert not desk.controller.servers.lives(primary)
 
 
+def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_place() -> None:
+    desk = Desk()
+    desk.create("abc")
+    before = desk.group
+    others = "".join(before.secondaries)
+    desk.controller = Controller("d", Control(), desk.now)
+    while not desk.controller.leads(desk.now):
+        desk.pass_time(0.05)
+    desk.pass_time(0.85, others)  # the primary says first what it leads, or its beats are on their way
+    for _ in range(2):
+        desk.pass_time(0.1, "abc")
+        for name in others:
+            desk.tell(name, TakeOver(BUCKET, before.term, name, before.primary))
+    desk.pass_time(0.5, "abc")
+    assert desk.group == before and not desk.take(Fence)
+
+
 def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
     desk = Desk()
     desk.create("abc")

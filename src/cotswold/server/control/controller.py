@@ -153,5 +153,5 @@ class Controller:
             return []
         since, self._ticked = self._ticked, now
         if since is not None and now - since > self.control.still_seconds:
-            self._reign.stood_still(now - since, now)
+            self._reign.stood_still(now - since)
         return self._reign.tick(now)

@@ -15,8 +15,8 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
                                                               do not hear is one
     a member was fenced, and nothing came of it               an election
     every member of a group is gone                           their disks are asked (`reviving`)
-    servers complain of others, soon after it began, or       nothing: without leases primaries were silent
-      after it stood still
+    servers complain of others, soon after a primary was      nothing: without leases it was silent
+      given its first lease, or this stood still
     a learner has caught up                                   a group that has it as a secondary
     a bucket has too few copies, and there is a server        a group that has it as a learner
     a server is to have no copies                             what it has is had by others first (`draining`)
@@ -100,8 +100,6 @@ class Reign:
         self._drains = Drains(self.board, self._filling, now)
         self._balancing = Balancing(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
-        self._judges_from = now + control.lease_seconds / 2
-        """Before, whoever is silent may have had no lease, for want of a leader."""
 
     def load(self, items: Mapping[str, str]) -> None:
         """This is written down, and more may be."""
@@ -255,6 +253,7 @@ class Reign:
         if stale or self.elections.holds_up(here.server):
             return [*sends, *self._telling.say(now)]
         servers.lease(known, now + self.control.lease_seconds)
+        known.leased_from = now if known.leased_from is None else known.leased_from
         leased = Leased(self.epoch, here.server, here.number, self.control.lease_seconds)
         return [*sends, Send(here.server, leased)]
 
@@ -264,7 +263,8 @@ class Reign:
             if group is not None:
                 self._telling.remind(sender, message.bucket)
         elif not isinstance(message, Caught):
-            if now >= self._judges_from:
+            # a primary that had no lease until now said nothing for want of one
+            if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
                 self.judging.hear(sender, message, group, now)
         elif (
             self.elections.is_settled(group.bucket)
@@ -286,10 +286,9 @@ class Reign:
 
     # --- time ---
 
-    def stood_still(self, seconds: float, now: float) -> None:
+    def stood_still(self, seconds: float) -> None:
         """Nothing was heard for so long, nor was any lease given."""
         self.board.servers.spare(seconds)
-        self._judges_from = now + self.control.lease_seconds / 2
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""

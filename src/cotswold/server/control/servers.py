@@ -36,6 +36,8 @@ class Known:
     is_living: bool = True
     held_until: float = 0.0
     """When no lease of it can hold any more, by the controller's clock."""
+    leased_from: float | None = None
+    """When it was given the first of the leases that it has had without a gap."""
     has_ended: bool = False
     """Whether its supervisor has seen the process end."""
     is_drained: bool = False
@@ -53,6 +55,10 @@ class Known:
     def may_have_more(self) -> bool:
         """Whether copies may be put there."""
         return self.is_living and self.heard is not None and not self.is_drained
+
+    def acts_for(self, now: float) -> float:
+        """For how many seconds it has had leases; 0 for one that has none."""
+        return 0.0 if self.leased_from is None else now - self.leased_from
 
     def missed(self, now: float) -> int:
         """How many beats did not come since it was heard."""
@@ -94,9 +100,10 @@ class Servers:
         self._leased.move_to_end(known.name)
 
     def spare(self, seconds: float) -> None:
-        """Nobody could be heard for so long: whoever lives has so much more time."""
+        """Nobody could be heard for so long: whoever lives has so much more time, and had no lease meanwhile."""
         for name in self._leased:
             self.of[name].held_until += seconds
+            self.of[name].leased_from = None
 
     def named(self, name: str, held_until: float) -> Known:
         """A group names a server that may not have said anything yet."""
@@ -128,7 +135,7 @@ class Servers:
             if now <= known.held_until:
                 break
             del self._leased[known.name]
-            known.is_living = False
+            known.is_living, known.leased_from = False, None
             self._stale[known.name] = None
             found.append(known)
         return found
