@@ -17,6 +17,7 @@ from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
+from cotswold.server.control.sentences import GATHERED
 from cotswold.server.dispatching import Dispatcher
 
 _AGAIN_SECONDS = 0.5
@@ -94,14 +95,14 @@ class BucketConversation(ReplicaConversation):
             case m.Looked() if isinstance(self._keepers, StandingServers):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
-                    self._on_event("copies", about)
+                    self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
             case Counts() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", told(rows))
                 super()._let_hear(sender, message)
             case Happened("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
-            case Happened(kind, name, sentence) if self._keepers.is_one(sender):
+            case Happened(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
                 super()._let_hear(sender, message)

@@ -71,9 +71,10 @@ class Operator:
         )
         self._addresses: dict[str, str] = {}
 
-    def look(self) -> Looked:
-        """What the leader of the controllers sees; raises MachineError where none answers."""
-        return self._asked(Look(), Looked)
+    def look(self, bucket: str = "") -> Looked:
+        """What the leader of the controllers sees, with the events of one bucket if one is named; raises
+        MachineError where none answers."""
+        return self._asked(Look(bucket), Looked)
 
     def groups(self) -> dict[str, Group]:
         """Who has copies of which bucket; raises MachineError where no controller answers."""

@@ -72,7 +72,7 @@ class StandingServers:
             with suppress(FileNotFoundError, MalformedError):
                 self._before = str(take(read_object(note), "run", str))
             replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
-        self._looked = float("-inf")
+        self._looked, self._began = float("-inf"), time.monotonic()
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -97,12 +97,13 @@ class StandingServers:
         self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
-        """What has happened to the run, or to servers, that was not known."""
+        """What has happened to the run, or to servers, that was not known, and since the run began."""
+        since = time.monotonic() - self._began
         new = [
             each
             for each in looked.events
             if (each.name, each.sentence) not in self._seen
-            and (self.run in each.sentence or "/" not in each.sentence)
+            and (each.run == self.run if each.run else each.seconds < since)
         ]
         self._seen.update((each.name, each.sentence) for each in new)
         return new

@@ -55,6 +55,8 @@ _END_SECONDS = 2.0
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
 """After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
+_TELLING_SECONDS = 60.0
+"""For which controllers are told of whoever has ended; who leads later sees that nothing is heard of it."""
 STATE = "state.sqlite"
 _NAMES = "names.json"
 """The file with the newest name of a server for each disk."""
@@ -172,8 +174,8 @@ class Station:
             """Of those who run: whose life it is."""
             self._served: set[str] = set()
             """Whose process has come as far as to serve."""
-            self._untold: dict[str, str] = {}
-            """Servers that ended, and why, of which controllers are told again for a while."""
+            self._untold: dict[str, tuple[str, float]] = {}
+            """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
             self._begin()
             self._held = opened.pop_all()
@@ -288,7 +290,7 @@ class Station:
             return
         life = self._names.pop(ended.name)
         if life in self._settings.disks:
-            self._untold[ended.name] = ended.why
+            self._untold[ended.name] = ended.why, now
             self._tell(now)
         if life not in self._settings.disks and life not in self._served:
             raise MachineError(
@@ -313,9 +315,11 @@ class Station:
                 self._start(life, self._next_of(life) if is_server else life)
 
     def _tell(self, now: float) -> None:
-        """Controllers hear of whoever has ended; some times, for a message may be lost with a connection."""
+        """Controllers hear of whoever has ended; again and again, for a message may be lost with a connection."""
         self._told = now
-        sends = [Send(to, Ended(name, why)) for name, why in self._untold.items() for to in self._controllers]
+        self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
+        ended = [Ended(name, why) for name, (why, _) in self._untold.items()]
+        sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
     # --- what processes are told ---

@@ -143,13 +143,13 @@ class Reign:
         if old is not None and election is not None:
             if election.cause is not Cause.EVEN:
                 self._balancing.shaken(now)
-            self._events.note(*sentences.elected(group, election, now), now)
+            self._events.changed(sentences.elected(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
                 self._filling.rest(bucket, now + _REST_SECONDS)
         elif old is not None:
             said = sentences.changed(old, group, why)
             if said is not None:
-                self._events.note(*said, now)
+                self._events.changed(said, now)
         self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
 
     # --- what it is asked for ---
@@ -203,8 +203,8 @@ class Reign:
                     self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
-            case Look():
-                last = self._events.last(now)
+            case Look(bucket):
+                last = self._events.last(now, bucket)
                 return [Send(sender, looked(self.name, self.epoch, self.board, self._filling, last, now))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
@@ -276,7 +276,7 @@ class Reign:
             self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _ended(self, ended: Ended, now: float) -> None:
-        if self.board.servers.ended(ended.server, now):
+        if self.board.servers.ended(ended.server):
             self._events.note("lost", ended.server, f"{ended.server} ended: {ended.why}", now)
             self._telling.ended(ended.server)
             self._claims.forget(ended.server)

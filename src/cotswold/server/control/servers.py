@@ -7,6 +7,7 @@ whether it is drained. Does not know: groups, who is elected.
     unknown             Here                                         LIVING
     LIVING              silent until no lease of it can hold         GONE
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
+    unknown             its supervisor has seen it end               unknown
     GONE                Here                                         LIVING: it was cut off, or stopped
     GONE or ENDED       has no copies, and long nothing is heard     unknown
 
@@ -112,10 +113,12 @@ class Servers:
             self._leased[name] = None
         return self.of[name]
 
-    def ended(self, name: str, now: float) -> bool:
-        """Its process has ended: whether that is news."""
-        known = self.of.setdefault(name, Known(name))
-        known.heard = now if known.heard is None else known.heard
+    def ended(self, name: str) -> bool:
+        """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it is
+        none: whoever led before was told."""
+        known = self.of.get(name)
+        if known is None:
+            return False
         is_news = known.is_living
         known.has_ended, known.is_living = True, False
         self._leased.pop(name, None)

@@ -1,0 +1,32 @@
+"""What a run hears of the cluster on which it is: of itself and of servers, and only what is new."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.standing import StandingServers
+from cotswold.server.messages import EventSeen, Looked
+
+OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
+
+
+def looked(*events: EventSeen) -> Looked:
+    return Looked("controller", 1, 3, 1, (), (), (), 0, events)
+
+
+def elected(seconds: float, run: str) -> EventSeen:
+    sentence = f"bucket 3 of {run}: primary a ended (killed); secondary b took over, term 2, in 3 ms"
+    return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),))
+
+
+def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
+    servers = StandingServers(cast(RoutedPost, None), {}, OWN)
+    own, others = elected(0.1, OWN), elected(0.1, OTHER)
+    before = EventSeen(50.0, "lost", "server-a", "server-a ended: killed", "", ())
+    time.sleep(0.05)
+    assert servers.happened(looked(before, own, others)) == [own], "no other run, nothing from before"
+    since = EventSeen(0.01, "lost", "server-b", "server-b ended: killed", "", ())
+    assert servers.happened(looked(before, own, others, since)) == [since]
+    assert not servers.happened(looked(before, own, others, since))
