@@ -103,9 +103,7 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines
     assert "its pushes wait: it has 2 of at least 3 copies" in lines
     assert lines[-1] == "it has 2 of 3 copies: the cluster is full"
-    event = EventSeen(
-        3.0, "elected", "a", "bucket 3: b ended; secondary a took over, term 5", RUN, (("a", 1),)
-    )
+    event = EventSeen(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
     assert explaining(replace(found, events=(event,)))[-1].endswith(event.sentence)
 
 

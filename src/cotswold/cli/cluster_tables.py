@@ -64,12 +64,8 @@ def _lines(found: Overview) -> Iterator[str]:
 def _idle(names: Sequence[str]) -> str:
     """Servers that are not there, and need not be."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    has = (
-        "is not there any more, and has no copy"
-        if len(names) == 1
-        else "are not there any more, and have no copies"
-    )
-    return f"{', '.join(names[:_NAMED])}{more} {has}"
+    are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
+    return f"{', '.join(names[:_NAMED])}{more} {are} not there any more, and {have}"
 
 
 def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:

@@ -315,7 +315,7 @@ class Station:
                 self._start(life, self._next_of(life) if is_server else life)
 
     def _tell(self, now: float) -> None:
-        """Controllers hear of whoever has ended; again and again, for a message may be lost with a connection."""
+        """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
         self._told = now
         self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
         ended = [Ended(name, why) for name, (why, _) in self._untold.items()]

@@ -50,8 +50,9 @@ def gathered(changes: Sequence[Change]) -> str:
     """A sentence of some that have one cause; that of the bucket where there is one.
 
     >>> shape = "primary b2 ended; {who|secondary|secondaries} took over, {terms}, {took}"
-    >>> some = [Change("elected", f"run/000{n}", (who,), "", shape, 3 + n, 301.0 + n) for n, who in enumerate("cdc")]
-    >>> gathered(some)
+    >>> def change(n, who):
+    ...     return Change("elected", f"run/000{n}", (who,), "", shape, 3 + n, 301.0 + n)
+    >>> gathered([change(0, "c"), change(1, "d"), change(2, "c")])
     '3 buckets of run: primary b2 ended; secondaries c (2), d (1) took over, terms 3 to 5, in 301 to 303 ms'
     """
     if len(changes) == 1:
@@ -83,7 +84,7 @@ def in_numbers(changes: Sequence[Change]) -> str:
 
 
 def _filled(shape: str, said: dict[str, str], is_one: bool) -> str:
-    """A shape in which ``{who|ONE|MANY}`` has a word before the names, and ``{ONE|MANY}`` is a word by itself."""
+    """A shape in which ``{who|ONE|MANY}`` has a word before the names, and ``{ONE|MANY}`` is a word alone."""
     found, rest = "", shape
     while "{" in rest:
         before, _, rest = rest.partition("{")

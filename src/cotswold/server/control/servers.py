@@ -101,7 +101,7 @@ class Servers:
         self._leased.move_to_end(known.name)
 
     def spare(self, seconds: float) -> None:
-        """Nobody could be heard for so long: whoever lives has so much more time, and had no lease meanwhile."""
+        """Nobody could be heard for so long: whoever lives has as much more time, and had no lease."""
         for name in self._leased:
             self.of[name].held_until += seconds
             self.of[name].leased_from = None
@@ -114,8 +114,8 @@ class Servers:
         return self.of[name]
 
     def ended(self, name: str) -> bool:
-        """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it is
-        none: whoever led before was told."""
+        """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it
+        is none: whoever led before was told."""
         known = self.of.get(name)
         if known is None:
             return False
