@@ -65,13 +65,14 @@ class Explained:
 
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
     """Whoever operates the cluster with these controllers, which are named with commas, or one by one."""
+    from cotswold.api.progress import say
     from cotswold.cluster.operating import Operator
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("no controller is named; give HOST:PORT of each, with commas")
-    return Operator(places, cluster_secret(token, is_there=True))
+    return Operator(places, cluster_secret(token, is_there=True), say=say)
 
 
 def overview(of: Operator) -> Overview:

@@ -72,8 +72,12 @@ def serve_host(
             if kind not in _QUIET:
                 say(sentence)
 
+        controller = "" if settings.own_controller is None else ", and a controller"
+        servers = "1 server" if settings.servers == 1 else f"{settings.servers} servers"
+        say(f"starting {servers}{controller} on {settings.at}; what happens is in {settings.folder / EVENTS}")
         with Station(settings, token, hear) as station:
-            say(f"serving on {settings.at}: " + ", ".join(station.processes))
+            processes = ", ".join(station.processes)
+            say(f"serving on {settings.at}: {processes or 'no process yet; a controller is asked for names'}")
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ _LOOK_SECONDS = 2.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def place_of(text: str) -> tuple[str, int]:
@@ -38,8 +40,10 @@ def place_of(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
     if not colon or text.strip().endswith("]"):
         host, port = text.strip(), str(PORT)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_name = bool(_HOST.fullmatch(host)) or (is_bracketed and ":" in host)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+    if not is_name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise UserError(f"{text!r} is no controller; name HOST:PORT, such as 10.0.0.1:{PORT}")
     return host, int(port)
 
@@ -54,8 +58,17 @@ def name_at(host: str, port: int) -> str:
 
 
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
-    """Where controllers are reached, by name; raises UserError for a text that names none."""
+    """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
+    not known."""
     found = [place_of(each) for each in places]
+    for host, _ in found:
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError as error:
+            raise UserError(
+                f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
+                "its address, or a name that this machine knows"
+            ) from error
     return {name_at(*each): str(Address.at_port(*each)) for each in found}
 
 

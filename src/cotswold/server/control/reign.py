@@ -71,11 +71,9 @@ from cotswold.server.messages import (
     Undrained,
 )
 
-FromClients = Find | Create | Remove | Drain | Undrain | Look
+FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
 """Who says these wants an answer, and asks another controller where this one does not lead."""
-FromServers = (
-    Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | Describe | FromClients
-)
+FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
 _REST_SECONDS = 2.0
 """For which no other primary is chosen, after that was to be and some members were silent."""
 _SWEEP_SECONDS = 10.0
@@ -179,9 +177,7 @@ class Reign:
                 self._proposed(sender, message, now)
             case Ended():
                 self._ended(message, now)
-            case Describe():
-                sends = [Send(sender, Described(message.run, self.board.map.runs.get(message.run, "")))]
-            case Find() | Create() | Remove() | Drain() | Undrain() | Look():
+            case Find() | Create() | Remove() | Drain() | Undrain() | Look() | Describe():
                 sends = self._asked(sender, message, now)
             case _:
                 pass
@@ -191,6 +187,8 @@ class Reign:
         match message:
             case Find():
                 return [Send(sender, self._found(message))]
+            case Describe(run):
+                return [Send(sender, Described(run, self.board.map.runs.get(run, "")))]
             case Create():
                 self.create(message, now)
                 return []
