@@ -96,5 +96,5 @@ def test_places_of_controllers_are_hosts_with_ports_or_without() -> None:
 
 
 def test_a_host_that_nobody_knows_is_refused_at_once() -> None:
-    with pytest.raises(UserError, match="the host 'nobody.invalid' of a controller is not found"):
+    with pytest.raises(UserError, match=r"the host 'nobody\.invalid' of a controller is not found"):
         controllers_at(["127.0.0.1", "nobody.invalid:7400"])

@@ -21,6 +21,28 @@ def elected(seconds: float, run: str) -> EventSeen:
     return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),))
 
 
+class Unheard:
+    """A post of which nothing comes back."""
+
+    def send(self, to: str, message: object) -> bool:
+        return True
+
+
+def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> None:
+    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    now, told = time.monotonic(), []
+    for second in range(12):
+        servers.look(now + second)
+        told.append(servers.trouble(now + second))
+    (said,) = filter(None, told)
+    assert said.startswith("none of controller-a has answered for ") and "pushes wait" in said
+    servers.happened(looked())
+    servers.look(time.monotonic() - 20)
+    servers._looked = time.monotonic() - 1.0  # it was asked before it answered
+    assert servers.trouble(time.monotonic()) == "a controller that leads answers again"
+    assert not servers.trouble(time.monotonic())
+
+
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
     servers = StandingServers(cast(RoutedPost, None), {}, OWN)
     own, others = elected(0.1, OWN), elected(0.1, OTHER)

@@ -54,6 +54,8 @@ class News:
             for server, parts in (servers if isinstance(servers, Mapping) else {name: 1}).items():
                 for _ in range(parts):
                     self._note(kind, server, "")
+        if kind == "cluster_waiting":
+            return [str(event.get("sentence"))]
         now = self._clock()
         if kind in ("end", "start_failed"):
             return self._lines()

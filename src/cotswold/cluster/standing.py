@@ -25,6 +25,7 @@ from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looke
 PORT = 7400
 """At which a controller listens, if nothing else is said."""
 _LOOK_SECONDS = 2.0
+_SILENT_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
@@ -86,6 +87,8 @@ class StandingServers:
                 self._before = str(take(read_object(note), "run", str))
             replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
         self._looked, self._began = float("-inf"), time.monotonic()
+        self._answered, self._is_told = self._began, False
+        """When a controller that leads answered last; whether it was told that none does."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -105,13 +108,26 @@ class StandingServers:
             self._looked = now
             self.ask()
 
+    def trouble(self, now: float) -> str:
+        """That no controller answers, or does again; once each, and empty otherwise."""
+        waited = self._looked - self._answered  # it may not have been asked since
+        if self._is_told and waited <= 0:
+            self._is_told = False
+            return "a controller that leads answers again"
+        if self._is_told or waited <= _SILENT_SECONDS:
+            return ""
+        self._is_told = True
+        names = ", ".join(self.controllers)
+        return f"none of {names} has answered for {waited:.0f} s, and leads: pushes wait until one does"
+
     def ask(self) -> None:
         """Ask whoever leads the controllers what there is."""
         self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
         """What has happened to the run, or to servers, that was not known, and since the run began."""
-        since = time.monotonic() - self._began
+        self._answered = time.monotonic()
+        since = self._answered - self._began
         new = [
             each
             for each in looked.events

@@ -184,11 +184,11 @@ class Station:
             self._untold: dict[str, tuple[str, float]] = {}
             """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
-            etcd = () if settings.place is None else settings.place.etcd
-            self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             self._begin()
+            etcd = () if settings.place is None else settings.place.etcd
+            self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
             self._held = opened.pop_all()
 
     @property
