@@ -247,7 +247,8 @@ class ReplicaOpening(Opening):
                 asked = now
                 servers.ask()
             match self._post.receive(_ASK_SECONDS):
-                case Letter(_, m.Looked()):
+                case Letter(_, m.Looked() as looked):
+                    servers.happened(looked)  # of which nothing is the run's
                     return
                 case Letter() as letter:
                     self._hear(letter)

@@ -87,8 +87,10 @@ class StandingServers:
                 self._before = str(take(read_object(note), "run", str))
             replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
         self._looked, self._began = float("-inf"), time.monotonic()
-        self._answered, self._is_told = self._began, False
-        """When a controller that leads answered last; whether it was told that none does."""
+        self._unanswered: float | None = None
+        """Since when one that leads was asked, and has not answered."""
+        self._is_told = False
+        """Whether it was told that none does."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -110,24 +112,27 @@ class StandingServers:
 
     def trouble(self, now: float) -> str:
         """That no controller answers, or does again; once each, and empty otherwise."""
-        waited = self._looked - self._answered  # it may not have been asked since
-        if self._is_told and waited <= 0:
-            self._is_told = False
-            return "a controller that leads answers again"
+        if self._unanswered is None:
+            was_told, self._is_told = self._is_told, False
+            return "a controller that leads answers again" if was_told else ""
+        waited = now - self._unanswered
         if self._is_told or waited <= _SILENT_SECONDS:
             return ""
         self._is_told = True
-        names = ", ".join(self.controllers)
-        return f"none of {names} has answered for {waited:.0f} s, and leads: pushes wait until one does"
+        return (
+            f"no controller that leads has answered for {waited:.0f} s, of {', '.join(self.controllers)}: "
+            "pushes wait until one does"
+        )
 
     def ask(self) -> None:
         """Ask whoever leads the controllers what there is."""
+        self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
         self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
         """What has happened to the run, or to servers, that was not known, and since the run began."""
-        self._answered = time.monotonic()
-        since = self._answered - self._began
+        self._unanswered = None
+        since = time.monotonic() - self._began
         new = [
             each
             for each in looked.events
