@@ -104,6 +104,10 @@ def test_buckets_that_others_took_over_are_one_line() -> None:
     assert heard(clock, found, *events) == [many]
     one = "server-0 took over one part of the parameters, from copies"
     assert heard(clock, found, events[0]) == [one]
+    together: Event = {**events[0], "servers": {"server-7": 3, "server-8": 1}}
+    assert heard(clock, found, together) == [
+        "server-7 and server-8 took over 4 parts of the parameters, from copies"
+    ]
 
 
 def test_portions_that_are_refused_are_no_news_of_processes() -> None:

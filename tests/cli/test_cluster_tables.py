@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cotswold.api.operating import Explained, Overview
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
@@ -34,7 +36,7 @@ def looked(**more: object) -> Looked:
         "runs": (RunSeen(RUN, 64, 2, 1),),
         "short": (BucketSeen(f"{RUN}/0003", 5, ("a",), ("b",), "no other server can take it"),),
         "moving": 2,
-        "events": (EventSeen(100.0, "joined", "a", "a is there, on host a"),),
+        "events": (EventSeen(100.0, "joined", "a", "a is there, on host a", "", ()),),
     }
     return Looked(**{**told, **more})  # type: ignore[arg-type]  # as they are
 
@@ -73,6 +75,16 @@ def test_an_empty_cluster_says_so() -> None:
     assert "no server is there yet" in lines and "no run is here" in lines
 
 
+def test_servers_that_are_no_more_and_have_nothing_are_one_line() -> None:
+    dead = tuple(ServerSeen(f"dead-{number}", "", "", "ended", -1, 0, 0) for number in range(5))
+    lines = lines_of(Overview(looked(servers=(seen("a"), *dead)), {}))
+    (line,) = [each for each in lines if "dead-" in each]
+    assert line == "dead-0, dead-1, dead-2 and 2 more are not there any more, and have no copies"
+    holds = ServerSeen("holds", "", "", "ended", -1, 3, 0)
+    (line,) = [each for each in lines_of(Overview(looked(servers=(holds,)), {})) if "holds" in each]
+    assert line.split()[:4] == ["holds", "?", "ended", "-"]
+
+
 def test_a_server_without_a_disk_has_no_window() -> None:
     lines = lines_of(Overview(looked(), {"a": reported("a", has_disk=False)}))
     assert any("no disk" in line for line in lines)
@@ -81,7 +93,9 @@ def test_a_server_without_a_disk_has_no_window() -> None:
 def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     copies = {"a": copy(behind=(("b", 4),), queued_bytes=2000, is_waiting=True), "b": copy("secondary")}
     servers = {name: seen(name) for name in "ab"}
-    found = Explained(f"{RUN}/0003", 5, 2, "a", ("b",), ("d",), copies, servers, 3, 3, "the cluster is full")
+    found = Explained(
+        f"{RUN}/0003", 5, 2, "a", ("b",), ("d",), copies, servers, 3, 3, "the cluster is full", ()
+    )
     lines = explaining(found)
     assert lines[0] == f"{RUN}/0003, term 5, life 2"
     assert any(line.split()[:2] == ["a", "primary"] for line in lines)
@@ -89,6 +103,8 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines
     assert "its pushes wait: it has 2 of at least 3 copies" in lines
     assert lines[-1] == "it has 2 of 3 copies: the cluster is full"
+    event = EventSeen(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
+    assert explaining(replace(found, events=(event,)))[-1].endswith(event.sentence)
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:

@@ -367,6 +367,43 @@ def test_only_groups_of_the_runs_of_a_client_are_found() -> None:
     assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]
 
 
+def test_a_death_that_was_told_to_whoever_led_before_is_no_news() -> None:
+    cluster = Cluster("abc", TWO, buckets=2)
+    cluster.end("a")
+    cluster.live(1.0)
+    other = another(cluster)
+    other.controller.take_events()
+    other.tell("supervisor", Ended("a", "killed by signal 9"))
+    other.live(0.5)
+    assert "a" not in other.controller.servers.of
+    assert not [each for each in other.controller.take_events() if each.kind == "lost"]
+
+
+def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_be_had() -> None:
+    cluster = Cluster("abc", THREE, buckets=30)
+    led = [each.bucket for each in cluster.controller.groups.values() if each.primary == "a"]
+    cluster.controller.take_events()
+    cluster.end("a")
+    cluster.live(0.5)
+    singles = [each for each in cluster.controller.take_events() if each.kind == "elected"]
+    assert len(singles) == len(led) == 10
+    assert not cluster.controller.take_gathered(cluster.now), "there may be more"
+    cluster.live(1.5)
+    told = [each.sentence for each in cluster.controller.take_gathered(cluster.now) if each.kind == "elected"]
+    (sentence,) = told
+    assert sentence.startswith("10 buckets of run: primary a ended (killed by signal 9); secondaries ")
+    assert "b (5)" in sentence and "c (5)" in sentence and " took over, term 2, in " in sentence
+    (seen,) = cluster.asked(Look())
+    assert isinstance(seen, Looked)
+    (event,) = [each for each in seen.events if each.kind == "elected"]
+    assert (event.sentence, event.run, event.servers) == (sentence, "run", (("b", 5), ("c", 5)))
+    (own,) = cluster.asked(Look(led[0]))
+    assert isinstance(own, Looked)
+    (event, *_) = own.events
+    assert event.sentence in [each.sentence for each in singles] and "; secondary " in event.sentence
+    assert all(each.run == "run" and len(each.servers) == 1 for each in own.events)
+
+
 def test_there_are_no_more_members_that_there_must_be_than_copies() -> None:
     with pytest.raises(ValueError, match="1 to 2"):
         Control(copies=2, least=3)
@@ -376,9 +413,8 @@ def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None
     cluster = Cluster("abc", Control(copies=2, forget_seconds=20.0), buckets=2)
     cluster.end("a")
     cluster.there.pop("b")
-    cluster.tell("supervisor", Ended("z", "killed by signal 9"))
     cluster.live(15.0)
-    assert set(cluster.controller.servers.of) == set("abcz")
+    assert set(cluster.controller.servers.of) == set("abc")
     cluster.there["b"] = None
     cluster.live(25.0)
     assert set(cluster.controller.servers.of) == set("bc")

@@ -23,7 +23,7 @@ from cotswold.server.control.settings import Control
 from .keeper import ADDRESS, CLIENT, MASTER, RUN, described
 from .victim import BrokenError, StillEndpoint, StillPost, Victim
 
-NAME, STATION, SERVERS = "controller-1", "station-a", ("server-a-0", "server-a-1", "server-a-2")
+NAME, STATION, SERVERS = "controller-1", "station-1/a", ("server-a-0", "server-a-1", "server-a-2")
 _FAR_SECONDS = 1e6
 _MOST_SERVERS = 64
 _VALUE_LETTERS = 16_000

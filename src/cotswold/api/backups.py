@@ -119,6 +119,7 @@ def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place 
     Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
     and what `read_saved` raises for damage.
     """
+    from cotswold.cluster.naming import FILE as NAMES
     from cotswold.cluster.saved_buckets import read_saved, write_saved
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import STATE, StationSettings
@@ -128,7 +129,7 @@ def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place 
 
     told = _read(backup)
     settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
-    disk = settings.disks[0]
+    disk = f"{settings.prefix}-0"
     disks = folder / "servers"
     if (folder / STATE).exists() or disks.exists():
         raise UserError(f"{folder} has a cluster; restore into a new folder")
@@ -146,7 +147,7 @@ def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place 
                 raise UserError("somebody else writes into the controllers' state; end the cluster first")
     finally:
         state.close()
-    replace_file(folder / "names.json", json.dumps({disk: disk}).encode())
+    replace_file(folder / NAMES, json.dumps({disk: disk}).encode())
     return (
         f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: "
         f"cotswold cluster start --folder {folder} --listen {at}" + (f" --name {name}" if name else "")

@@ -50,7 +50,12 @@ class News:
         if kind in _SENTENCES:
             self._note(kind, name, str(event.get("sentence")))
         if kind == _ELECTED and event.get("what") == "elected":
-            self._note(kind, name, "")
+            servers = event.get("servers")
+            for server, parts in (servers if isinstance(servers, Mapping) else {name: 1}).items():
+                for _ in range(parts):
+                    self._note(kind, server, "")
+        if kind == "cluster_waiting":
+            return [str(event.get("sentence"))]
         now = self._clock()
         if kind in ("end", "start_failed"):
             return self._lines()

@@ -20,7 +20,7 @@ from cotswold.errors import CotswoldError, UserError
 if TYPE_CHECKING:
     from cotswold.cluster.messages import CopySeen, Reported
     from cotswold.cluster.operating import Operator
-    from cotswold.server.messages import Looked, ServerSeen
+    from cotswold.server.messages import EventSeen, Looked, ServerSeen
 
 _WATCH_SECONDS = 1.0
 
@@ -59,17 +59,20 @@ class Explained:
     least: int
     why: str
     """What it waits for; empty for nothing."""
+    events: tuple[EventSeen, ...]
+    """What has happened to it, the oldest first, as far as the leader of the controllers has seen it."""
 
 
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
     """Whoever operates the cluster with these controllers, which are named with commas, or one by one."""
+    from cotswold.api.progress import say
     from cotswold.cluster.operating import Operator
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("no controller is named; give HOST:PORT of each, with commas")
-    return Operator(places, cluster_secret(token, is_there=True))
+    return Operator(places, cluster_secret(token, is_there=True), say=say)
 
 
 def overview(of: Operator) -> Overview:
@@ -81,8 +84,9 @@ def overview(of: Operator) -> Overview:
 
 def explained(of: Operator, bucket: str) -> Explained:
     """A bucket as it is now; raises UserError for no such, MachineError where no controller answers."""
-    found, looked = of.bucket(bucket), of.look()
+    found = of.bucket(bucket)
     group = found.group
+    looked = of.look(group.bucket)
     return Explained(
         *(group.bucket, group.term, group.life, group.primary, group.secondaries, group.learners),
         copies=dict(found.copies),
@@ -90,6 +94,7 @@ def explained(of: Operator, bucket: str) -> Explained:
         wanted=looked.copies,
         least=looked.least,
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
+        events=looked.events,
     )
 
 

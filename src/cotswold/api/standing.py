@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.connecting import secret_of
 from cotswold.errors import UserError
+from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
 
 if TYPE_CHECKING:
     from cotswold.cluster.station import StationSettings
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 EVENTS = "events.jsonl"
 DRAIN_SECONDS = 25.0
 _LOOK_SECONDS = 0.2
-_QUIET = ("serving",)
-"""Events that are written down and not said."""
+_QUIET = ("serving", *OF_BUCKETS)
+"""Events that are written down and not said: of buckets it is said what has become of all with one cause."""
 
 
 def cluster_tokens(token: Path | None) -> Token | KeyringFile:
@@ -66,12 +67,17 @@ def serve_host(
 
         def hear(kind: str, name: str, sentence: str) -> None:
             told = {"time": round(time.time(), 3), "kind": kind, "name": name, "sentence": sentence}
-            file.write(json.dumps(told) + "\n")
+            if kind != GATHERED:
+                file.write(json.dumps(told) + "\n")
             if kind not in _QUIET:
                 say(sentence)
 
+        controller = "" if settings.own_controller is None else ", and a controller"
+        servers = "1 server" if settings.servers == 1 else f"{settings.servers} servers"
+        say(f"starting {servers}{controller} on {settings.at}; what happens is in {settings.folder / EVENTS}")
         with Station(settings, token, hear) as station:
-            say(f"serving on {settings.at}: " + ", ".join(station.processes))
+            processes = ", ".join(station.processes)
+            say(f"serving on {settings.at}: {processes or 'no process yet; a controller is asked for names'}")
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice

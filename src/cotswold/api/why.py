@@ -163,7 +163,7 @@ def _happened(event: Mapping[str, object]) -> str:
     kind, name = str(event.get("kind")).removeprefix("cluster_"), event.get("name")
     said = event.get("why") or event.get("sentence") or ""
     match kind:
-        case "recalled":
+        case "recalled" | "waiting":
             return str(said)
         case "revived":
             return f"{doing.named(str(name))} was on no server any more, and goes on from a disk"

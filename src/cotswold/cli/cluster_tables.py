@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview
     from cotswold.cluster.messages import CopySeen, Reported
-    from cotswold.server.messages import ServerSeen
+    from cotswold.server.messages import EventSeen, ServerSeen
 
 _EVENTS = 8
 _SHORT = 5
+_NAMED = 3
+"""So many servers that are no more are named."""
 
 
 def lines_of(found: Overview) -> list[str]:
@@ -28,15 +30,19 @@ def _lines(found: Overview) -> Iterator[str]:
     copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
     yield f"{looked.controller} leads the controllers (epoch {looked.epoch}); {copies}"
     yield ""
-    if looked.servers:
-        rows = [_server(each, found.reports.get(each.name)) for each in looked.servers]
+    idle = [each for each in looked.servers if each.state in ("ended", "gone") and not each.copies]
+    shown = [each for each in looked.servers if each not in idle]
+    if shown:
+        rows = [_server(each, found.reports.get(each.name)) for each in shown]
         heads = (
             *("server", "host", "state", "heard", "leads", "copies", "lag", "not on disk", "window"),
             "refused",
         )
         yield from table(heads, rows)
     else:
-        yield "no server is there yet"
+        yield "no server is there" + ("" if idle else " yet")
+    if idle:
+        yield _idle([each.name for each in idle])
     yield ""
     if looked.runs:
         rows = [
@@ -52,13 +58,19 @@ def _lines(found: Overview) -> Iterator[str]:
         yield f"{looked.moving} buckets are on their way"
     if looked.events:
         yield ""
-        for event in looked.events[-_EVENTS:]:
-            yield f"{_ago(event.seconds):>8}  {event.sentence}"
+        yield from _events(looked.events)
+
+
+def _idle(names: Sequence[str]) -> str:
+    """Servers that are not there, and need not be."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
+    return f"{', '.join(names[:_NAMED])}{more} {are} not there any more, and {have}"
 
 
 def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
     heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
-    known = (seen.name, seen.host, seen.state, heard, str(seen.leads), str(seen.copies))
+    known = (seen.name, seen.host or "?", seen.state, heard, str(seen.leads), str(seen.copies))
     if report is None:
         return (*known, "?", "?", "?", "?")
     lag = max((behind for each in report.copies for _, behind in each.behind), default=0)
@@ -92,7 +104,14 @@ def explaining(found: Explained) -> list[str]:
         lines.append(f"its pushes wait: it has {count} of at least {found.least} copies")
     if count < found.wanted:
         lines.append(f"it has {count} of {found.wanted} copies" + (f": {found.why}" if found.why else ""))
+    if found.events:
+        lines += ["", *_events(found.events)]
     return lines
+
+
+def _events(events: Sequence[EventSeen]) -> Iterator[str]:
+    for event in events[-_EVENTS:]:
+        yield f"{_ago(event.seconds):>8}  {event.sentence}"
 
 
 def _copy(copy: CopySeen | None) -> Sequence[str]:

@@ -17,8 +17,11 @@ from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
+from cotswold.server.control.sentences import GATHERED
 from cotswold.server.dispatching import Dispatcher
 
+USUAL_SECONDS = 1.5
+"""Of what is waited for longer than that somebody is told."""
 _AGAIN_SECONDS = 0.5
 """After which what was not answered is sent again."""
 
@@ -94,14 +97,14 @@ class BucketConversation(ReplicaConversation):
             case m.Looked() if isinstance(self._keepers, StandingServers):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
-                    self._on_event("copies", about)
+                    self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
             case Counts() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", told(rows))
                 super()._let_hear(sender, message)
             case Happened("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
-            case Happened(kind, name, sentence) if self._keepers.is_one(sender):
+            case Happened(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
                 super()._let_hear(sender, message)
@@ -117,6 +120,8 @@ class BucketConversation(ReplicaConversation):
     def _tick(self, now: float) -> None:
         if isinstance(self._keepers, StandingServers):
             self._keepers.look(now)
+            if trouble := self._keepers.trouble(now):
+                self._on_event("waiting", {"name": self._keepers.run, "sentence": trouble})
         super()._tick(now)
 
     def _peer_moved(self, name: str) -> None:
@@ -124,9 +129,14 @@ class BucketConversation(ReplicaConversation):
 
     def create(self, wanted: m.Create, seconds: float) -> None:
         """Have buckets made, and wait until each has a primary; raises TroubleError after so long."""
-        deadline = time.monotonic() + seconds
+        began, is_told = time.monotonic(), False
         while unknown := self._keepers.post.unknown:
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > seconds:
                 raise self.unanswered(unknown, seconds)
+            if waited > USUAL_SECONDS and not is_told:
+                is_told = True
+                of = f"{len(unknown)} of {len(wanted.buckets)} parts of the parameters"
+                self._on_event("waiting", {"name": wanted.run, "sentence": f"waiting for servers for {of}"})
             self._keepers.create(wanted)
             self.step(self.tick_seconds)

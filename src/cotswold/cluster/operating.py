@@ -44,6 +44,7 @@ from cotswold.server.messages import (
 from cotswold.server.names import run_of
 
 _AGAIN_SECONDS = 0.3
+_USUAL_SECONDS = 1.0
 _REPORT_SECONDS = 1.0
 _RUN = "operator"
 _NAMED = 8
@@ -62,18 +63,27 @@ class BucketState:
 class Operator:
     """Whoever operates a cluster; use in a ``with`` statement, or `close`."""
 
-    def __init__(self, controllers: Sequence[str], token: Token, *, wait_seconds: float = 5.0) -> None:
-        """``controllers``: HOST or HOST:PORT of each. Raises UserError for none."""
+    def __init__(
+        self,
+        controllers: Sequence[str],
+        token: Token,
+        *,
+        wait_seconds: float = 5.0,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """``controllers``: HOST or HOST:PORT of each; ``say`` hears what is waited for, where that takes
+        longer than usual. Raises UserError for none."""
         name = f"operator-{secrets.token_hex(4)}"
-        self._places, self._wait_seconds = tuple(controllers), wait_seconds
+        self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
         self._post = RoutedPost(
             Endpoint(token, name), controllers_at(controllers), Outward(name, _RUN, Reach(), token)
         )
         self._addresses: dict[str, str] = {}
 
-    def look(self) -> Looked:
-        """What the leader of the controllers sees; raises MachineError where none answers."""
-        return self._asked(Look(), Looked)
+    def look(self, bucket: str = "") -> Looked:
+        """What the leader of the controllers sees, with the events of one bucket if one is named; raises
+        MachineError where none answers."""
+        return self._asked(Look(bucket), Looked)
 
     def groups(self) -> dict[str, Group]:
         """Who has copies of which bucket; raises MachineError where no controller answers."""
@@ -181,7 +191,12 @@ class Operator:
     def _asked(self, question: Message, kind: type[T]) -> T:
         """The answer of whoever leads the controllers."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
+        is_told = self._wait_seconds <= _USUAL_SECONDS
         while (now := time.monotonic()) < deadline:
+            if not is_told and now > deadline - self._wait_seconds + _USUAL_SECONDS:
+                is_told = True
+                more = f"{self._wait_seconds - _USUAL_SECONDS:g} s more"
+                self._say(f"waiting for a controller at {', '.join(self._places)}, for {more}")
             if now - said > _AGAIN_SECONDS:
                 said = now
                 self._post.send(CONTROLLERS, question)

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from cotswold.cluster.bucket_conversation import BucketConversation
+from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.description import Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.keepers import CONTROLLER, Keepers
@@ -237,13 +237,18 @@ class ReplicaOpening(Opening):
 
     def _await_controllers(self, servers: StandingServers) -> None:
         """A controller of the cluster is there, and knows this run for one of its own."""
-        deadline, asked = time.monotonic() + _CONTROLLERS_SECONDS, float("-inf")
+        began, asked, is_told = time.monotonic(), float("-inf"), False
+        deadline, where = began + _CONTROLLERS_SECONDS, ", ".join(self._settings.standing)
         while (now := time.monotonic()) < deadline:
+            if not is_told and now - began > USUAL_SECONDS:
+                is_told = True
+                self._on_event("waiting", {"name": where, "sentence": f"waiting for a controller at {where}"})
             if now - asked > _ASK_SECONDS:
                 asked = now
                 servers.ask()
             match self._post.receive(_ASK_SECONDS):
-                case Letter(_, m.Looked()):
+                case Letter(_, m.Looked() as looked):
+                    servers.happened(looked)  # of which nothing is the run's
                     return
                 case Letter() as letter:
                     self._hear(letter)
@@ -252,9 +257,9 @@ class ReplicaOpening(Opening):
                 case _:
                     pass
         raise MachineError(
-            f"no controller at {', '.join(self._settings.standing)} has answered for "
-            f"{_CONTROLLERS_SECONDS:g} s; see whether they run (cotswold cluster status), whether the "
-            "token is theirs, and whether most of etcd's members are there"
+            f"no controller at {where} has answered for {_CONTROLLERS_SECONDS:g} s; see whether "
+            "they run (cotswold cluster status), whether the token is theirs, and whether most of "
+            "etcd's members are there"
         )
 
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:

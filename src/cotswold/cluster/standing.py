@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,9 +25,11 @@ from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looke
 PORT = 7400
 """At which a controller listens, if nothing else is said."""
 _LOOK_SECONDS = 2.0
+_SILENT_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def place_of(text: str) -> tuple[str, int]:
@@ -38,8 +41,10 @@ def place_of(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
     if not colon or text.strip().endswith("]"):
         host, port = text.strip(), str(PORT)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_name = bool(_HOST.fullmatch(host)) or (is_bracketed and ":" in host)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+    if not is_name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise UserError(f"{text!r} is no controller; name HOST:PORT, such as 10.0.0.1:{PORT}")
     return host, int(port)
 
@@ -54,8 +59,17 @@ def name_at(host: str, port: int) -> str:
 
 
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
-    """Where controllers are reached, by name; raises UserError for a text that names none."""
+    """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
+    not known."""
     found = [place_of(each) for each in places]
+    for host, _ in found:
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError as error:
+            raise UserError(
+                f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
+                "its address, or a name that this machine knows"
+            ) from error
     return {name_at(*each): str(Address.at_port(*each)) for each in found}
 
 
@@ -72,7 +86,11 @@ class StandingServers:
             with suppress(FileNotFoundError, MalformedError):
                 self._before = str(take(read_object(note), "run", str))
             replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
-        self._looked = float("-inf")
+        self._looked, self._began = float("-inf"), time.monotonic()
+        self._unanswered: float | None = None
+        """Since when one that leads was asked, and has not answered."""
+        self._is_told = False
+        """Whether it was told that none does."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -92,17 +110,34 @@ class StandingServers:
             self._looked = now
             self.ask()
 
+    def trouble(self, now: float) -> str:
+        """That no controller answers, or does again; once each, and empty otherwise."""
+        if self._unanswered is None:
+            was_told, self._is_told = self._is_told, False
+            return "a controller that leads answers again" if was_told else ""
+        waited = now - self._unanswered
+        if self._is_told or waited <= _SILENT_SECONDS:
+            return ""
+        self._is_told = True
+        return (
+            f"no controller that leads has answered for {waited:.0f} s, of {', '.join(self.controllers)}: "
+            "pushes wait until one does"
+        )
+
     def ask(self) -> None:
         """Ask whoever leads the controllers what there is."""
+        self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
         self.post.send(CONTROLLERS, Look())
 
     def happened(self, looked: Looked) -> list[EventSeen]:
-        """What has happened to the run, or to servers, that was not known."""
+        """What has happened to the run, or to servers, that was not known, and since the run began."""
+        self._unanswered = None
+        since = time.monotonic() - self._began
         new = [
             each
             for each in looked.events
             if (each.name, each.sentence) not in self._seen
-            and (self.run in each.sentence or "/" not in each.sentence)
+            and (each.run == self.run if each.run else each.seconds < since)
         ]
         self._seen.update((each.name, each.sentence) for each in new)
         return new

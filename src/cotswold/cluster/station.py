@@ -5,6 +5,9 @@ which bucket (`server.control`), runs.
 
     what happens                                      what it does
     it begins                                         starts a controller, if one is to be here, and servers
+                                                      whose disks are known
+    other servers are to be here                      asks whoever leads which names are taken (`naming`)
+    nobody who leads answers                          says so (`reaching`)
     a server's process ends                           tells all controllers at once, and starts the next that
                                                       has its disk, later and later if it ends at once
     the controller's process ends                     starts it again under its name: its state is kept
@@ -15,17 +18,19 @@ begins anew with what the disks have."""
 
 from __future__ import annotations
 
-import json
+import secrets
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cotswold.cluster.messages import Finish, Happened, Serving
+from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
+from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
@@ -33,15 +38,25 @@ from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of
 from cotswold.cluster.state import Place
 from cotswold.cluster.transport import Endpoint, Ready, Roads
 from cotswold.errors import CotswoldError, MachineError, UserError
-from cotswold.files import DirectoryLock, replace_file
-from cotswold.files.untrusted import MalformedError, read_object
+from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.messages import COORDINATOR, Drain, Draining, Ended, Send
+from cotswold.server.copies.saved import disk_of
+from cotswold.server.messages import (
+    COORDINATOR,
+    Describe,
+    Described,
+    Drain,
+    Draining,
+    Ended,
+    Look,
+    Looked,
+    NotLeading,
+    Send,
+)
 
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
@@ -55,11 +70,9 @@ _END_SECONDS = 2.0
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
 """After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
+_TELLING_SECONDS = 60.0
+"""For which controllers are told of whoever has ended; who leads later sees that nothing is heard of it."""
 STATE = "state.sqlite"
-_NAMES = "names.json"
-"""The file with the newest name of a server for each disk."""
-_BEGAN = 1_767_225_600
-"""2026, in seconds: where nothing is known of names, they have a number that nobody had."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +125,6 @@ class StationSettings:
         return self.place is None and self.own_controller is not None
 
     @property
-    def disks(self) -> tuple[str, ...]:
-        """The names of its servers' disks, which outlive them."""
-        return tuple(f"{self.prefix}-{number}" for number in range(self.servers))
-
-    @property
     def prefix(self) -> str:
         """With which the names of its servers begin."""
         return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
@@ -154,8 +162,9 @@ class Station:
             reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach
             here = Endpoint(self._tokens.ring, COORDINATOR)
+            own_name = f"station-{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
             out = Endpoint(
-                *(self._tokens.ring, f"station-{settings.prefix.removeprefix('server-')}"),
+                *(self._tokens.ring, own_name),
                 host=settings.at,
                 ports=reach.one_of_ports,
                 encrypt=settings.encrypt,
@@ -172,10 +181,14 @@ class Station:
             """Of those who run: whose life it is."""
             self._served: set[str] = set()
             """Whose process has come as far as to serve."""
-            self._untold: dict[str, str] = {}
-            """Servers that ended, and why, of which controllers are told again for a while."""
+            self._untold: dict[str, tuple[str, float]] = {}
+            """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
+            is_new = settings.owns_state and not (settings.folder / STATE).exists()
+            self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             self._begin()
+            etcd = () if settings.place is None else settings.place.etcd
+            self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
             self._held = opened.pop_all()
 
     @property
@@ -200,15 +213,20 @@ class Station:
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
                 self._served.add(self._names[name])
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
+            case Letter(sender, NotLeading()) if sender in self._controllers:
+                self._reaching.follows(sender)
+            case Letter(sender, Described("") | Looked() as answer) if sender in self._controllers:
+                self._reached(answer)
             case _:
                 pass
         self._start_due(time.monotonic())
+        self._seek(time.monotonic())
         return event.message if isinstance(event, Letter) else None
 
     def drain(self, seconds: float) -> int:
         """Have servers of other hosts take over what those here have, while these go on; how many copies are
         left, after so many seconds, or once nothing moves any more."""
-        left = {name: -1 for name, life in self._names.items() if life in self._settings.disks}
+        left = {name: -1 for name, life in self._names.items() if life in self._disks.disks}
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
         while any(left.values()) and (now := time.monotonic()) < deadline:
             if now - moved > _STILL_SECONDS:
@@ -248,30 +266,36 @@ class Station:
 
     def _begin(self) -> None:
         now, settings = time.monotonic(), self._settings
-        for disk, name in [(disk, self._next_of(disk)) for disk in settings.disks]:
-            self._lives[disk] = _Life(now)
-            self._start(disk, name)
+        self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
             self._lives[name] = _Life(now)
             self._start(name, name)
 
-    def _next_of(self, disk: str) -> str:
-        """The name of the next server that has a disk: none that controllers have known before, for whoever
-        has ended does not come back."""
-        path = self._settings.folder / _NAMES
-        names: dict[str, object] = {}
-        with suppress(FileNotFoundError, MalformedError):
-            names = dict(read_object(path))
-        last = names.get(disk)
-        is_new = self._settings.owns_state and not (self._settings.folder / STATE).exists()
-        first = disk if is_new else f"{disk}.{int(time.time()) - _BEGAN}"
-        found = next_of(last) if isinstance(last, str) else first
-        replace_file(path, json.dumps({**names, disk: found}).encode())
-        return found
+    def _begin_servers(self, disks: Sequence[str]) -> None:
+        for disk in disks:
+            self._lives[disk] = _Life(time.monotonic())
+            self._start(disk, self._disks.next_of(disk))
+
+    def _seek(self, now: float) -> None:
+        """Ask whoever leads the controllers, now and then; say so where nobody answers."""
+        if self._reaching.asks(now):
+            question = Look() if self._disks.lacking else Describe("")
+            self._post.deliver([Send(to, question) for to in self._controllers])
+        if said := self._reaching.due(now):
+            self._on_event("waiting", self._settings.prefix, said)
+
+    def _reached(self, answer: Described | Looked) -> None:
+        """One that leads has answered; of servers that have no names yet it knows which are taken."""
+        if said := self._reaching.answered(time.monotonic()):
+            self._on_event("reached", self._settings.prefix, said)
+        if isinstance(answer, Looked) and self._disks.lacking:
+            new = self._disks.choose(each.name for each in answer.servers)
+            self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
+            self._begin_servers(new)
 
     def _start(self, life: str, name: str) -> None:
-        call = self._server(name) if life in self._settings.disks else self._controller(name)
+        call = self._server(name) if life in self._disks.disks else self._controller(name)
         try:
             self._staff.start(call)
         except CotswoldError as error:
@@ -287,10 +311,10 @@ class Station:
         if ended is None:
             return
         life = self._names.pop(ended.name)
-        if life in self._settings.disks:
-            self._untold[ended.name] = ended.why
+        if life in self._disks.disks:
+            self._untold[ended.name] = ended.why, now
             self._tell(now)
-        if life not in self._settings.disks and life not in self._served:
+        if life not in self._disks.disks and life not in self._served:
             raise MachineError(
                 f"{ended.name} {ended.why}; another controller listens there, perhaps: name another port, "
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
@@ -309,13 +333,15 @@ class Station:
             self._tell(now)
         for life, known in self._lives.items():
             if known.due is not None and known.due <= now:
-                is_server = life in self._settings.disks
-                self._start(life, self._next_of(life) if is_server else life)
+                is_server = life in self._disks.disks
+                self._start(life, self._disks.next_of(life) if is_server else life)
 
     def _tell(self, now: float) -> None:
-        """Controllers hear of whoever has ended; some times, for a message may be lost with a connection."""
+        """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
         self._told = now
-        sends = [Send(to, Ended(name, why)) for name, why in self._untold.items() for to in self._controllers]
+        self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
+        ended = [Ended(name, why) for name, (why, _) in self._untold.items()]
+        sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
     # --- what processes are told ---

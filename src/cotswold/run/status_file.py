@@ -21,7 +21,7 @@ _KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "r
 """Kinds of which the newest event is kept."""
 _NEWS_KINDS = (
     *("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),
-    *("cluster_revived", "cluster_recalled", "cluster_restored", "cluster_disk"),
+    *("cluster_revived", "cluster_recalled", "cluster_restored", "cluster_disk", "cluster_waiting"),
 )
 """Kinds of which the last few are."""
 

@@ -28,6 +28,7 @@ from cotswold.errors import MachineError
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
 from cotswold.server.control.reign import FromServers
+from cotswold.server.control.sentences import GATHERED
 from cotswold.server.control.settings import Control
 from cotswold.server.messages import COORDINATOR, Assign, Here, Send
 
@@ -150,6 +151,8 @@ class ControllerRole:
                 self._deliver(self._machine.tick(now))
                 for event in self._machine.take_events():
                     self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
+                for event in self._machine.take_gathered(now):
+                    self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
             wish = self._machine.wish(now)
             if wish is not None:
                 self._state.ask(wish, self._answered)

@@ -46,8 +46,10 @@ def wrong(sender: str, message: FromServers) -> str:
 
 def _supervises(sender: str, server: str) -> bool:
     """Whether a process started another."""
-    host = sender.removeprefix(_STATION)
-    return sender == COORDINATOR or (host != sender and server.startswith(f"{_SERVER}{host}-"))
+    if sender == COORDINATOR:
+        return True
+    _, _, host = sender.removeprefix(_STATION).partition("/")  # before it what tells hosts of a name apart
+    return sender.startswith(_STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 
 def _wrong_run(wanted: Create) -> str:

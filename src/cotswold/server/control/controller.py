@@ -128,6 +128,11 @@ class Controller:
         """What has happened since they were taken last."""
         return self._events.take()
 
+    def take_gathered(self, now: float) -> list[Event]:
+        """What has happened to buckets, in one sentence for all that have the same cause; since it was taken
+        last, and a moment late."""
+        return self._events.gathered(now)
+
     @property
     def short(self) -> Collection[str]:
         """Buckets with fewer members than there are to be."""
@@ -153,5 +158,5 @@ class Controller:
             return []
         since, self._ticked = self._ticked, now
         if since is not None and now - since > self.control.still_seconds:
-            self._reign.stood_still(now - since, now)
+            self._reign.stood_still(now - since)
         return self._reign.tick(now)

@@ -106,8 +106,9 @@ class Filling:
         is_late = bool(self.late) and any(each in self.late for each in group.everybody)
         match next_step(group, servers, board.control, self._avoid(bucket, now), is_late):
             case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
-                term = group.term + 1
-                board.put(replace(group, term=term, learners=(server,)), f"it has {len(group.members)}")
+                term, count = group.term + 1, len(group.members)
+                has = f"it has {count} {'copy' if count == 1 else 'copies'}"
+                board.put(replace(group, term=term, learners=(server,)), has)
             case Drop(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
             case Drop():

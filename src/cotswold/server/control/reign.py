@@ -15,8 +15,8 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
                                                               do not hear is one
     a member was fenced, and nothing came of it               an election
     every member of a group is gone                           their disks are asked (`reviving`)
-    servers complain of others, soon after it began, or       nothing: without leases primaries were silent
-      after it stood still
+    servers complain of others, soon after a primary was      nothing: without leases it was silent
+      given its first lease, or this stood still
     a learner has caught up                                   a group that has it as a secondary
     a bucket has too few copies, and there is a server        a group that has it as a learner
     a server is to have no copies                             what it has is had by others first (`draining`)
@@ -71,11 +71,9 @@ from cotswold.server.messages import (
     Undrained,
 )
 
-FromClients = Find | Create | Remove | Drain | Undrain | Look
+FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
 """Who says these wants an answer, and asks another controller where this one does not lead."""
-FromServers = (
-    Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | Describe | FromClients
-)
+FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
 _REST_SECONDS = 2.0
 """For which no other primary is chosen, after that was to be and some members were silent."""
 _SWEEP_SECONDS = 10.0
@@ -100,8 +98,6 @@ class Reign:
         self._drains = Drains(self.board, self._filling, now)
         self._balancing = Balancing(self.board, self.elections, self._filling, now)
         self._since = self._swept = now
-        self._judges_from = now + control.lease_seconds / 2
-        """Before, whoever is silent may have had no lease, for want of a leader."""
 
     def load(self, items: Mapping[str, str]) -> None:
         """This is written down, and more may be."""
@@ -145,13 +141,13 @@ class Reign:
         if old is not None and election is not None:
             if election.cause is not Cause.EVEN:
                 self._balancing.shaken(now)
-            self._events.note(*sentences.elected(group, election, now), now)
+            self._events.changed(sentences.elected(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
                 self._filling.rest(bucket, now + _REST_SECONDS)
         elif old is not None:
             said = sentences.changed(old, group, why)
             if said is not None:
-                self._events.note(*said, now)
+                self._events.changed(said, now)
         self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
 
     # --- what it is asked for ---
@@ -181,9 +177,7 @@ class Reign:
                 self._proposed(sender, message, now)
             case Ended():
                 self._ended(message, now)
-            case Describe():
-                sends = [Send(sender, Described(message.run, self.board.map.runs.get(message.run, "")))]
-            case Find() | Create() | Remove() | Drain() | Undrain() | Look():
+            case Find() | Create() | Remove() | Drain() | Undrain() | Look() | Describe():
                 sends = self._asked(sender, message, now)
             case _:
                 pass
@@ -193,6 +187,8 @@ class Reign:
         match message:
             case Find():
                 return [Send(sender, self._found(message))]
+            case Describe(run):
+                return [Send(sender, Described(run, self.board.map.runs.get(run, "")))]
             case Create():
                 self.create(message, now)
                 return []
@@ -205,8 +201,8 @@ class Reign:
                     self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
-            case Look():
-                last = self._events.last(now)
+            case Look(bucket):
+                last = self._events.last(now, bucket)
                 return [Send(sender, looked(self.name, self.epoch, self.board, self._filling, last, now))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
@@ -255,6 +251,7 @@ class Reign:
         if stale or self.elections.holds_up(here.server):
             return [*sends, *self._telling.say(now)]
         servers.lease(known, now + self.control.lease_seconds)
+        known.leased_from = now if known.leased_from is None else known.leased_from
         leased = Leased(self.epoch, here.server, here.number, self.control.lease_seconds)
         return [*sends, Send(here.server, leased)]
 
@@ -264,7 +261,8 @@ class Reign:
             if group is not None:
                 self._telling.remind(sender, message.bucket)
         elif not isinstance(message, Caught):
-            if now >= self._judges_from:
+            # a primary that had no lease until now said nothing for want of one
+            if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
                 self.judging.hear(sender, message, group, now)
         elif (
             self.elections.is_settled(group.bucket)
@@ -276,7 +274,7 @@ class Reign:
             self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _ended(self, ended: Ended, now: float) -> None:
-        if self.board.servers.ended(ended.server, now):
+        if self.board.servers.ended(ended.server):
             self._events.note("lost", ended.server, f"{ended.server} ended: {ended.why}", now)
             self._telling.ended(ended.server)
             self._claims.forget(ended.server)
@@ -286,10 +284,9 @@ class Reign:
 
     # --- time ---
 
-    def stood_still(self, seconds: float, now: float) -> None:
+    def stood_still(self, seconds: float) -> None:
         """Nothing was heard for so long, nor was any lease given."""
         self.board.servers.spare(seconds)
-        self._judges_from = now + self.control.lease_seconds / 2
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""

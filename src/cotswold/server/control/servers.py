@@ -7,6 +7,7 @@ whether it is drained. Does not know: groups, who is elected.
     unknown             Here                                         LIVING
     LIVING              silent until no lease of it can hold         GONE
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
+    unknown             its supervisor has seen it end               unknown
     GONE                Here                                         LIVING: it was cut off, or stopped
     GONE or ENDED       has no copies, and long nothing is heard     unknown
 
@@ -36,6 +37,8 @@ class Known:
     is_living: bool = True
     held_until: float = 0.0
     """When no lease of it can hold any more, by the controller's clock."""
+    leased_from: float | None = None
+    """When it was given the first of the leases that it has had without a gap."""
     has_ended: bool = False
     """Whether its supervisor has seen the process end."""
     is_drained: bool = False
@@ -53,6 +56,10 @@ class Known:
     def may_have_more(self) -> bool:
         """Whether copies may be put there."""
         return self.is_living and self.heard is not None and not self.is_drained
+
+    def acts_for(self, now: float) -> float:
+        """For how many seconds it has had leases; 0 for one that has none."""
+        return 0.0 if self.leased_from is None else now - self.leased_from
 
     def missed(self, now: float) -> int:
         """How many beats did not come since it was heard."""
@@ -94,9 +101,10 @@ class Servers:
         self._leased.move_to_end(known.name)
 
     def spare(self, seconds: float) -> None:
-        """Nobody could be heard for so long: whoever lives has so much more time."""
+        """Nobody could be heard for so long: whoever lives has as much more time, and had no lease."""
         for name in self._leased:
             self.of[name].held_until += seconds
+            self.of[name].leased_from = None
 
     def named(self, name: str, held_until: float) -> Known:
         """A group names a server that may not have said anything yet."""
@@ -105,10 +113,12 @@ class Servers:
             self._leased[name] = None
         return self.of[name]
 
-    def ended(self, name: str, now: float) -> bool:
-        """Its process has ended: whether that is news."""
-        known = self.of.setdefault(name, Known(name))
-        known.heard = now if known.heard is None else known.heard
+    def ended(self, name: str) -> bool:
+        """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it
+        is none: whoever led before was told."""
+        known = self.of.get(name)
+        if known is None:
+            return False
         is_news = known.is_living
         known.has_ended, known.is_living = True, False
         self._leased.pop(name, None)
@@ -128,7 +138,7 @@ class Servers:
             if now <= known.held_until:
                 break
             del self._leased[known.name]
-            known.is_living = False
+            known.is_living, known.leased_from = False, None
             self._stale[known.name] = None
             found.append(known)
         return found

@@ -72,6 +72,9 @@ class Undrained:
 class Look:
     """Somebody wants to see the cluster; answered by `Looked`."""
 
+    bucket: str = ""
+    """Events are those of this bucket alone."""
+
 
 @dataclass(frozen=True)
 class ServerSeen:
@@ -123,6 +126,10 @@ class EventSeen:
     kind: str
     name: str
     sentence: str
+    run: str
+    """Whose buckets it happened to, or which run it is about; empty for neither."""
+    servers: tuple[tuple[str, int], ...]
+    """To how many buckets of which server."""
 
 
 @dataclass(frozen=True)

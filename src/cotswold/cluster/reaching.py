@@ -1,0 +1,72 @@
+"""Whether whoever leads the controllers answers a host of a cluster, in words where it is waited for long.
+
+Knows: when it was asked and answered, what is said when. Does not know: how they are asked.
+
+    what is so                                        what is said
+    nobody who leads has answered for two seconds     what is waited for, and since when
+      (some more, where one did before)
+    still nobody                                      the same, later and later
+    somebody answers, after that was said             that, and how long it took
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
+_GROWS, _MOST_SECONDS = 5.0, 300.0
+_ASKS_SECONDS, _SELDOM_SECONDS = 0.3, 1.0
+
+
+class Reaching:
+    """That of one host."""
+
+    def __init__(self, controllers: Sequence[str], etcd: Sequence[str], now: float) -> None:
+        """``controllers`` and ``etcd`` as they were named."""
+        self._controllers, self._etcd = ", ".join(controllers), ", ".join(etcd)
+        self._since, self._asked = now, float("-inf")
+        """When a leader answered last, or this began; when one was asked last."""
+        self._is_answered = False
+        self._patience = _FIRST_SECONDS
+        self._told = 0.0
+        """After how many seconds it was said last that nobody answers; 0 where it was not."""
+        self._others: dict[str, None] = {}
+        """Controllers that have answered meanwhile, and do not lead."""
+
+    def asks(self, now: float) -> bool:
+        """Whether to ask now."""
+        if now - self._asked < (_SELDOM_SECONDS if self._is_answered else _ASKS_SECONDS):
+            return False
+        self._asked, self._is_answered = now, False
+        return True
+
+    def follows(self, controller: str) -> None:
+        """One has answered that does not lead."""
+        self._others[controller] = None
+
+    def answered(self, now: float) -> str:
+        """One that leads has answered: what is to be said, if anything."""
+        waited, told = now - self._since, self._told
+        self._since, self._is_answered, self._told, self._patience = now, True, 0.0, _LATER_SECONDS
+        self._others.clear()
+        return f"a controller leads, and is reached, after {waited:.0f} s" if told else ""
+
+    def due(self, now: float) -> str:
+        """What is to be said now, if anything."""
+        waited = now - self._since
+        if waited < max(self._patience, min(_GROWS * self._told, self._told + _MOST_SECONDS)):
+            return ""
+        self._told, count = waited, len(self._others)
+        if not count:
+            return (
+                f"no controller at {self._controllers} has answered for {waited:.0f} s: see whether one runs "
+                "there, and has the same token; it is asked again"
+            )
+        self._others.clear()
+        etcd = (
+            f"most members of the etcd at {self._etcd} are" if self._etcd else "most members of its etcd are"
+        )
+        return (
+            f"{count} of the controllers at {self._controllers} {'answers' if count == 1 else 'answer'}, and "
+            f"none has led for {waited:.0f} s: see whether {etcd} there; it is asked again"
+        )

@@ -1,0 +1,100 @@
+"""Names of servers and disks of a host, and what is said while nobody who leads answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cotswold.cluster import naming
+from cotswold.cluster.naming import Names
+from cotswold.cluster.reaching import Reaching
+from cotswold.cluster.standing import controllers_at, place_of
+from cotswold.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+
+
+def names(folder: Path, servers: int = 2, *, is_new: bool = False) -> Names:
+    folder.mkdir(exist_ok=True)
+    return Names(folder, "server-a", servers, is_new=is_new)
+
+
+def test_the_first_servers_of_a_new_cluster_have_short_names_at_once(tmp_path: Path) -> None:
+    found = names(tmp_path / "one", is_new=True)
+    assert found.disks == ("server-a-0", "server-a-1") and not found.lacking
+    assert [found.next_of("server-a-0") for _ in range(3)] == ["server-a-0", "server-a-0.1", "server-a-0.2"]
+    again = names(tmp_path / "one")
+    assert again.disks == ("server-a-0",) and again.next_of("server-a-0") == "server-a-0.3"
+
+
+def test_a_host_whose_folder_knows_nothing_takes_names_that_nobody_has(tmp_path: Path) -> None:
+    found = names(tmp_path / "one")
+    assert not found.disks and found.lacking == 2
+    assert found.choose(["server-a-0.7", "server-b-1", "server-a-10"]) == ("server-a-1", "server-a-2")
+    for disk in found.disks:
+        found.next_of(disk)
+    assert names(tmp_path / "one").disks == found.disks
+    more = names(tmp_path / "one", 4)
+    assert more.disks == found.disks
+    assert more.choose(["server-a-1", "server-a-2"]) == ("server-a-0", "server-a-3")
+
+
+def test_two_hosts_of_one_name_that_begin_at_once_take_different_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = names(tmp_path / "one"), names(tmp_path / "other")
+    assert one.choose([]) == ("server-a-0", "server-a-1")
+    assert other.choose([]) == ("server-a-2", "server-a-3")
+    monkeypatch.setattr(naming, "_GIVEN_SECONDS", 0.0)
+    assert names(tmp_path / "third").choose([]) == ("server-a-0", "server-a-1"), "long ago"
+
+
+def test_names_that_a_restored_backup_has_are_gone_on_from(tmp_path: Path) -> None:
+    (tmp_path / naming.FILE).write_text(json.dumps({"server-a-0": "server-a-0"}))
+    found = Names(tmp_path, "server-a", 1, is_new=False)
+    assert found.disks == ("server-a-0",) and found.next_of("server-a-0") == "server-a-0.1"
+
+
+def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() -> None:
+    reaching = Reaching(["10.0.0.1", "10.0.0.2:99"], [], 100.0)
+    said = []
+    for step in range(600):
+        now = 100.0 + 0.1 * step
+        reaching.asks(now)
+        if found := reaching.due(now):
+            said.append((round(now - 100), found))
+    assert [when for when, _ in said] == [2, 10, 50]
+    assert said[0][1].startswith("no controller at 10.0.0.1, 10.0.0.2:99 has answered for 2 s")
+    assert reaching.answered(161.0) == "a controller leads, and is reached, after 61 s"
+    assert not reaching.due(165.0) and reaching.due(166.1), "a change of the leader takes a while"
+
+
+def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
+    reaching = Reaching(["a", "b"], ["e:2379"], 100.0)
+    assert reaching.asks(100.0) and not reaching.asks(100.1) and reaching.asks(100.4)
+    reaching.follows("controller-a")
+    assert reaching.due(102.5) == (
+        "1 of the controllers at a, b answers, and none has led for 2 s: see whether most members of the "
+        "etcd at e:2379 are there; it is asked again"
+    )
+    assert reaching.answered(103.0) and not reaching.answered(103.5), "it is said once"
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:7400:8", "a b", "", ":7400", "host:", "::1", "http://a", "a/b:3"])
+def test_what_names_no_controller_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is no controller; name HOST:PORT"):
+        place_of(text)
+
+
+def test_places_of_controllers_are_hosts_with_ports_or_without() -> None:
+    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("a-b.c_d") == ("a-b.c_d", 7400)
+
+
+def test_a_host_that_nobody_knows_is_refused_at_once() -> None:
+    with pytest.raises(UserError, match=r"the host 'nobody\.invalid' of a controller is not found"):
+        controllers_at(["127.0.0.1", "nobody.invalid:7400"])
