@@ -15,6 +15,9 @@ from safetensors.torch import save_file
 
 from cotswold.bench.measure import Document
 from cotswold.errors import UserError
+from cotswold.server.control.electing import Cause, Election
+from cotswold.server.control.sentences import elected
+from cotswold.server.messages import Group
 from cotswold.testing import why_no_disks, why_not
 from fire import fire
 from measures.command import main
@@ -135,15 +138,19 @@ def test_a_push_that_is_in_one_shard_alone_is_found_unless_its_replica_died(
     assert audit.torn_with_replicas_alone(given, [DEATH] * deaths).holds is holds
 
 
-def told(bucket: str, server: str, term: int) -> dict[str, object]:
-    return {"time": 0.0, "sentence": f"{bucket}: {server} took over from someone, term {term}"}
+def told(number: int, server: str, term: int) -> dict[str, object]:
+    """As a controller does."""
+    old = Group(f"run/{number:04}", term - 1, "z", (server,))
+    election = Election(old, 1.0, Cause.LOST, "primary z ended", 1.0)
+    group = Group(f"run/{number:04}", term, server)
+    return {"time": 0.0, "sentence": elected(group, election, 2.0).sentence}
 
 
 def test_two_primaries_of_a_term_are_found_whoever_told_of_them() -> None:
     seen = Seen(leads={("run/0001", 1): {"a"}, ("run/0001", 2): {"b"}}, looks=2)
-    assert audit.one_primary_a_term(seen, [told("run/0001", "b", 2), told("run/0002", "c", 2)]).holds
-    found = audit.one_primary_a_term(seen, [told("run/0001", "c", 2)])
-    assert not found.holds and "run/0001, term 2" in found.words
+    assert audit.one_primary_a_term(seen, [told(1, "b", 2), told(2, "c", 2)]).holds
+    found = audit.one_primary_a_term(seen, [told(1, "c", 2)])
+    assert not found.holds and "bucket 1 of run, term 2: b, c" in found.words.replace("c, b", "b, c")
     assert not audit.one_primary_a_term(Seen(), []).holds, "nothing was seen"
 
 

@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cotswold.server.names import spoken
 from measures.fire.watching import Seen
 
-_TOOK_OVER = re.compile(r"(\S+): (\S+) took over from (\S+),.* term (\d+)")
+_LEADS = re.compile(
+    r"(bucket \d+ of \S+): .*; (?:secondary )?(\S+) "
+    r"(?:took over|leads now|stays its primary|goes on from its disk), term (\d+)"
+)
 _MANIFEST = "manifest.json"
 _UNDER_WAY = 2
 """Pushes that a replica may have under way to a bucket when it dies."""
@@ -89,14 +93,16 @@ def torn_with_replicas_alone(state: Mapping[str, Any], events: Sequence[Mapping[
 
 def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdict:
     """No bucket had two primaries in one term, by what controllers wrote down and by what they told."""
-    leads = {key: set(names) for key, names in seen.leads.items()}
-    for event in events:
-        told = _TOOK_OVER.search(str(event.get("sentence", "")))
-        if told is not None:
-            leads.setdefault((told[1], int(told[4])), set()).add(told[2])
+    leads = {(spoken(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
+    told = [each for event in events if (each := _LEADS.match(str(event.get("sentence", ""))))]
+    for each in told:
+        leads.setdefault((each[1], int(each[3])), set()).add(each[2])
     twice = {key: names for key, names in leads.items() if len(names) > 1}
     words = "; ".join(f"{bucket}, term {term}: {', '.join(names)}" for (bucket, term), names in twice.items())
-    found = f"{len(leads):,} terms of {len({bucket for bucket, _ in leads})} buckets, {seen.looks} looks"
+    found = (
+        f"{len(leads):,} terms of {len({bucket for bucket, _ in leads})} buckets, {seen.looks} looks, "
+        f"{len(told)} events"
+    )
     return Verdict("no lease is held twice", not twice and bool(leads), words or found)
 
 

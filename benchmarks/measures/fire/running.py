@@ -33,6 +33,8 @@ _EVALUATE_SECONDS = 300.0
 _STOPPED = 128 + 15
 _WANTED = {"train": (_STOPPED,), TALLY: (_STOPPED,), f"machine {0}": (0, 1)}
 """Exit codes: a run that is stopped says so, and Ray's head may have been killed."""
+_TAKEN = ("elected", "revived")
+"""What is told where another server goes on with a bucket because one has failed."""
 Say = Callable[[str], None]
 
 
@@ -99,7 +101,7 @@ def trained(training: Training, say: Say) -> Document:
         "members_least": min((count for _, count in watcher.seen.fewest), default=None),
         "computing": rounded(_mean([count for when, count in watcher.seen.replicas if when > began])),
         "sent_bytes": passed,
-        "took_over": sum("took over" in str(each.get("sentence", "")) for each in events),
+        "took_over": sum(each.get("what") in _TAKEN for each in events),
     }
 
 
@@ -199,9 +201,7 @@ def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[st
     """A fault, with what the cluster said of it, ``until`` the next."""
     fault = befell.fault
     near = [each for each in events if befell.when <= float(each["time"]) < until]
-    over = [
-        float(each["time"]) - befell.when for each in near if "took over" in str(each.get("sentence", ""))
-    ]
+    over = [float(each["time"]) - befell.when for each in near if each.get("what") in _TAKEN]
     rate = (_samples_at(seen, until) - _samples_at(seen, befell.when)) / (until - befell.when)
     return {
         "at": fault.at,
