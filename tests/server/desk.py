@@ -41,6 +41,8 @@ class State:
 
 
 WHAT = "what they hold " * 1000
+PATIENCE = 0.2, 1.0
+"""Of elections."""
 
 
 class Desk:
@@ -89,6 +91,13 @@ class Desk:
     @property
     def group(self) -> Group:
         return self.controller.groups[BUCKET]
+
+    def assure(self) -> None:
+        """Whoever is asked whether it acts by a group says so."""
+        for each in self.take(Assign):
+            assert isinstance(each.message, Assign)
+            group, number = each.message.group, each.message.number
+            self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))
 
     def create(self, names: str) -> None:
         self.pass_time(1.0, names)

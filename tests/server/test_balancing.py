@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.server.desk import Cluster
+from tests.server.desk import PATIENCE, Cluster
 from tests.server.test_clusters import another, drained
 
 from cotswold.server.control.electing import Cause, Election
@@ -151,9 +151,9 @@ def test_nothing_is_evened_that_another_could_lose_an_only_copy_by() -> None:
     (fence,) = election.ask(["a", "b"], 1, 10.1, 0.25)
     assert fence.to == "b" and isinstance(fence.message, Fence)
     election.answered(Fenced("run/0000", 5, "b", 4, 8))
-    assert election.decided(["a", "b"], True, 10.2, 0.2) == Group("run/0000", 5, "a", ("b",))
+    assert election.decided(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "a", ("b",))
     election.answers["b"] = Fenced("run/0000", 5, "b", 4, 9)
-    assert election.decided(["a", "b"], True, 10.2, 0.2) == Group("run/0000", 5, "b", ("a",))
+    assert election.decided(["a", "b"], True, 10.2, PATIENCE) == Group("run/0000", 5, "b", ("a",))
 
 
 def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
@@ -161,7 +161,9 @@ def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
     election = Election(group, 10.0, Cause.EVEN, preferred="b")
     for name, index in {"a": 9, "b": 8, "c": 8}.items():
         election.answered(Fenced("run/0000", 5, name, 4, index))
-    assert election.decided(["a", "b", "c"], True, 10.2, 0.2) == Group("run/0000", 5, "b", ("c",), ("a",))
+    assert election.decided(["a", "b", "c"], True, 10.2, PATIENCE) == Group(
+        "run/0000", 5, "b", ("c",), ("a",)
+    )
 
 
 @settings(deadline=None)

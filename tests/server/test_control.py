@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.server.desk import BUCKET, WHAT, Desk, State
+from tests.server.desk import BUCKET, PATIENCE, WHAT, Desk, State
 
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
@@ -20,7 +20,9 @@ from cotswold.server.messages import (
     Fence,
     Fenced,
     Find,
+    FindSaved,
     Found,
+    FoundSaved,
     Group,
     Here,
     Leased,
@@ -106,14 +108,14 @@ def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> Non
 def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() -> None:
     group = Group(BUCKET, 1, "a", ("b", "c"))
     election = Election(group, 10.0)
-    assert election.decided(["b", "c"], False, 20.0, 0.2) is None, "nobody has answered"
+    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "nobody has answered"
     election.answered(Fenced(BUCKET, 2, "b", 1, -1))
-    assert election.decided(["b", "c"], False, 20.0, 0.2) is None, "b has nothing"
+    assert election.decided(["b", "c"], False, 20.0, PATIENCE) is None, "b has nothing"
     election.answered(Fenced(BUCKET, 3, "c", 1, 9))
     assert "c" not in election.answers, "of another term"
     election.answered(Fenced(BUCKET, 2, "c", 1, 4))
-    assert election.decided(["b", "c"], True, 20.0, 0.2) is None, "the primary may act"
-    assert election.decided(["b", "c"], False, 20.0, 0.2) == Group(BUCKET, 2, "c", ())
+    assert election.decided(["b", "c"], True, 20.0, PATIENCE) is None, "the primary may act"
+    assert election.decided(["b", "c"], False, 20.0, PATIENCE) == Group(BUCKET, 2, "c", ())
 
 
 def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
@@ -136,8 +138,131 @@ def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_anot
     desk.create("abcd")
     primary, (silent, _) = desk.group.primary, desk.group.secondaries
     desk.tell(primary, Silent(BUCKET, 1, primary, silent))
-    desk.pass_time(0.5, "abcd")
+    desk.pass_time(0.3, "abcd")
+    assert silent in desk.group.everybody, "nobody else has said that it is there"
+    desk.assure()
+    desk.pass_time(0.2, "abcd")
     assert silent not in desk.group.everybody and len(desk.group.everybody) == 3
+
+
+def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("ab")
+    primary, (silent,) = desk.group.primary, desk.group.secondaries
+    desk.tell(primary, Silent(BUCKET, 1, primary, silent))  # and then its host dies, of which nobody tells
+    desk.pass_time(1.5, silent)
+    for each in desk.take(Fence):
+        desk.tell(each.to, Fenced(BUCKET, 2, each.to, 1, 7))
+    desk.pass_time(0.1, silent)
+    assert desk.group.members == (silent,), "it has all that was acknowledged"
+
+
+@pytest.mark.parametrize(("names", "copies", "least"), [("ab", 2, 1), ("ab", 2, 2), ("abc", 3, 3)])
+def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
+    names: str, copies: int, least: int
+) -> None:
+    desk = Desk(control=Control(copies=copies, least=least))
+    desk.create(names)
+    primary, silent = desk.group.primary, desk.group.secondaries[0]
+    desk.tell(primary, Silent(BUCKET, 1, primary, silent))
+    for _ in range(8):
+        desk.pass_time(0.05, names)
+        desk.assure()
+    assert silent not in desk.group.everybody
+    desk.pass_time(2.5, names)
+    assert silent in desk.group.learners
+
+
+def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("ab")
+    primary, (other,) = desk.group.primary, desk.group.secondaries
+    desk.tell("supervisor", Ended(primary, "killed"))
+    assert desk.take(Fence)
+    desk.tell(other, Fenced(BUCKET, 2, other, 0, -1))
+    desk.pass_time(0.3, other)
+    assert desk.group.term == 1
+    fences = desk.take(Fence)
+    assert len(fences) > 1 and {each.to for each in fences} == {other}
+    desk.tell(other, Fenced(BUCKET, 2, other, 1, 0))
+    desk.pass_time(0.1, other)
+    assert desk.group.members == (other,)
+
+
+def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("ab")
+    primary, (other,) = desk.group.primary, desk.group.secondaries
+    desk.tell("supervisor", Ended(primary, "killed"))
+    for _ in range(80):
+        for each in desk.take(Fence):
+            desk.tell(each.to, Fenced(BUCKET, 2, each.to, 1, -1))
+        desk.pass_time(0.05, other)
+    assert {each.to for each in desk.take(FindSaved)} == {other}
+    desk.tell(other, FoundSaved(BUCKET, other, 0, 0, -1))
+    desk.pass_time(1.5, other)
+    assert desk.take(FindSaved), "what it has may come yet"
+    desk.tell(other, FoundSaved(BUCKET, other, 0, 1, 5))
+    desk.pass_time(31.0, other)
+    assert desk.group == Group(BUCKET, 2, other, life=2)
+
+
+def test_a_fence_that_is_lost_costs_no_copy() -> None:
+    desk = Desk(control=Control(copies=3))
+    desk.create("abc")
+    primary, (one, other) = desk.group.primary, desk.group.secondaries
+    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.take(Fence)  # that to the other is lost
+    desk.tell(one, Fenced(BUCKET, 2, one, 1, 9))
+    desk.pass_time(0.1, (one, other))
+    assert {each.to for each in desk.take(Fence)} == {other}
+    desk.pass_time(0.5, (one, other))
+    assert desk.group.term == 1, "one alone would be left of two that live"
+    desk.tell(other, Fenced(BUCKET, 2, other, 1, 8))
+    desk.pass_time(0.1, (one, other))
+    assert desk.group.members == (one, other)
+
+
+def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() -> None:
+    desk = Desk(control=Control(copies=3))
+    desk.create("abc")
+    primary, others = desk.group.primary, desk.group.secondaries
+    desk.pass_time(1.2, others)  # it stands still
+    desk.take(Fence)
+    for name in others:
+        desk.tell(name, Fenced(BUCKET, 2, name, 1, 9))
+    while (wish := desk.controller.wish(desk.now)) is not None:
+        if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
+            break
+        desk.answered(wish)
+    assert wish is not None, "who is elected is on its way"
+    told = desk.tell(primary, Here(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
+    assert not any(isinstance(each.message, Leased) for each in told)
+    desk.sent += desk.answered(wish)
+    assert desk.group.primary in others
+    told = desk.beat(primary)
+    assert any(isinstance(each.message, Leased) for each in told), "it leads nothing any more"
+
+
+def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("abc")
+    primary, (ended,) = desk.group.primary, desk.group.secondaries
+    desk.controller.take_events()
+    desk.tell("supervisor", Ended(ended, "killed"))
+    desk.now += 0.05
+    desk.sent += desk.controller.tick(desk.now)
+    while (wish := desk.controller.wish(desk.now)) is not None:
+        if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
+            break
+        desk.answered(wish)
+    assert wish is not None, "the group without it is on its way"
+    desk.tell("supervisor", Ended(primary, "killed"))
+    desk.answered(wish)
+    sentences = [each.sentence for each in desk.controller.take_events()]
+    assert not any("stays its primary" in each for each in sentences), sentences
+    desk.pass_time(0.1, "abc")
+    assert BUCKET in desk.controller._reign.elections.of, "nobody is there who has anything"
 
 
 def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:

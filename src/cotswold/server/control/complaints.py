@@ -5,7 +5,8 @@ Knows: complaints of one term, who lives. Does not know: what becomes of the gro
     the complaints                                            what follows
     the primary is silent to all of its secondaries, or       it is fenced, and an election
       they to it, though it lives
-    the primary, which lives, does not hear a copy            a group without that, for a while
+    the primary, which lives, does not hear a copy            a group without that, for a while (`filling`),
+                                                              once the primary has said that it is there
     a secondary alone does not hear the primary, or there     nothing: if the primary is gone controllers miss
       is no other, and controllers hear both                    its beats, and else it says who is silent
 """
@@ -93,4 +94,4 @@ class Judging:
             return
         silent = complaints.silent(group)
         if silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
-            self._filling.avoid(group, silent, now + control.avoid_seconds)
+            self._filling.silent(group, silent, now)

@@ -5,6 +5,9 @@ Knows: who was asked, what each has. Does not know: why there is an election, wh
     what is so                                                     what follows
     all whom it waits for have answered                            decided
     somebody has answered, and the others are silent for long      decided without them
+    the same, and it alone would be left of several that live      decided after as long as a lease
+    a member that lives has nothing                                it is asked again, for it may not know yet
+                                                                   that it is one
     the primary before may still act                               not decided
     nobody who has anything has answered                           not decided
     the primary was well, and of the others not all answer         the group as it was, in the next term
@@ -67,6 +70,8 @@ class Election:
     answers: dict[str, Fenced] = field(default_factory=dict)
     revival: Revival | None = None
     """Once every member is gone."""
+    elected: Group | None = None
+    """The next group, while it is not written down."""
     _asked: float = float("-inf")
     _stopped: float | None = None
     """When the primary, which was well, was known to do nothing any more."""
@@ -83,7 +88,7 @@ class Election:
 
     def ask(self, living: list[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
         """Fences, for whoever has not answered."""
-        wanted = [name for name in living if name not in self.answers]
+        wanted = [name for name in living if name not in self.answers or self.answers[name].index < 0]
         if self.cause.is_planned and self.group.primary in wanted:
             wanted = [self.group.primary]
         elif self.cause.is_planned:
@@ -102,10 +107,18 @@ class Election:
         if fenced.term == self.term and fenced.server in self.group.members:
             self.answers[fenced.server] = fenced
 
-    def decided(self, living: list[str], may_act: bool, now: float, patience: float) -> Group | None:
+    def have_nothing(self, living: list[str]) -> bool:
+        """Whether all members that live say so."""
+        return all(name in self.answers and self.answers[name].index < 0 for name in living)
+
+    def decided(
+        self, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
+    ) -> Group | None:
         """The group of the next term; None while that is not known.
 
-        ``living``: members that are there; ``may_act``: whether the primary before may hold a lease.
+        ``living``: members that are there; ``may_act``: whether the primary before may hold a lease;
+        ``patience``: how long those who say nothing are waited for, and how long where one alone would be
+        left.
         """
         group, primary = self.group, self.group.primary
         if may_act and primary not in self.answers:
@@ -113,7 +126,8 @@ class Election:
         able = {name: each.index for name, each in self.answers.items() if each.index >= 0 and name in living}
         is_complete = all(name in self.answers for name in living)
         began = self.began if self._stopped is None else self._stopped + _SETTLE_SECONDS
-        if not able or (now - began < patience and not is_complete):
+        is_alone = len(able) < min(2, len(living)) and not self.cause.is_planned
+        if not able or (now - began < patience[is_alone] and not is_complete):
             return None
         if self.cause.is_planned and primary in able and not (is_complete and len(able) > 1):
             return replace(group, term=self.term)

@@ -5,9 +5,12 @@ Knows: the election of each bucket, what members and disks have answered. Does n
     what happens                                              what follows
     one is held, another group is on its way                  it waits until that is written down
     that is written down, and its primary lives               none is held
+    that is written down, and its primary does not            one of the term after that
     members live, or a lease of the primary may hold          `Fence`, until it is decided (`electing`)
-    none lives, and no lease can hold                         disks are asked, until it is (`reviving`)
-    it is decided                                             the group is to be written down
+    none lives, or none has anything for long, and no lease   servers are asked what memory and disks have,
+      can hold                                                until it is (`reviving`)
+    it is decided                                             the group is to be written down; who was primary
+                                                              gets no lease before, or has answered
     that is written down                                      it is over
 """
 
@@ -27,7 +30,7 @@ class Elections:
         self.of: dict[str, Election] = {}
         """By bucket."""
         self._removing: dict[str, dict[str, None]] = {}
-        """Buckets by primaries that are to be so no more."""
+        """Buckets by primaries that are to be so no more, or of which that is being written down."""
         self._due: dict[str, None] = {}
         """Those that may be decided."""
 
@@ -61,14 +64,14 @@ class Elections:
     def forget(self, bucket: str) -> Election | None:
         """It is over, or the bucket is not there any more."""
         election = self.of.pop(bucket, None)
-        if election is not None and election.removed:
-            self._removing[election.removed].pop(bucket, None)
+        if election is not None:
+            self._removing.get(election.group.primary, {}).pop(bucket, None)
         return election
 
     def written(self, group: Group) -> Election | None:
         """A group is written down: the election that it is of, which is over."""
         election = self.of.get(group.bucket)
-        if election is None or group.term < election.term:
+        if election is None or election.elected != group:
             return None
         return self.forget(group.bucket)
 
@@ -112,20 +115,29 @@ class Elections:
             group = newest
         living = [each for each in group.members if servers.lives(each)]
         may_act = servers.may_act(group.primary, now)
-        if not living and not may_act:
+        control = board.control
+        is_late = now - election.began >= control.disk_seconds
+        if not may_act and (not living or (is_late and election.have_nothing(living))):
             return self._revive(election, now)
         election.revival = None
-        control = board.control
         # what one server has led is led by several after it
         election.lightest = min(living, key=lambda name: (len(servers.of[name].leads), name), default="")
-        decided = election.decided(living, may_act, now, control.election_seconds)
+        patience = control.election_seconds, control.lease_seconds
+        decided = election.decided(living, may_act, now, patience)
         if decided is None:
-            return election.ask(living, self._epoch, now, control.retry_seconds)
-        board.put(decided, election.why)
+            return election.ask(living, self._epoch, now, control.fence_seconds)
+        self._put(election, decided, election.why)
         return []
 
+    def _put(self, election: Election, elected: Group, why: str) -> None:
+        """It is decided: the primary that was may not act while that is written down."""
+        election.elected = elected
+        if elected.primary != election.group.primary:
+            self._removing.setdefault(election.group.primary, {})[elected.bucket] = None
+        self._board.put(elected, why)
+
     def _revive(self, election: Election, now: float) -> list[Send]:
-        """Every member is gone: ask their disks, and decide."""
+        """No member has anything: ask what others have, and all disks, and decide."""
         control, servers = self._board.control, self._board.servers
         revival = election.revival = election.revival or Revival(election.group, now)
         living = {each.name for each in servers.living}
@@ -134,5 +146,5 @@ class Elections:
         decided = revival.decided(living, ended, now, patience)
         if decided is None:
             return revival.ask(living, self._epoch, now, control.retry_seconds)
-        self._board.put(decided, "every copy was lost")
+        self._put(election, decided, "every copy was lost")
         return []

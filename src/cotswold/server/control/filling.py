@@ -8,6 +8,7 @@ Does not know: what is next for one (`placing`), how a primary is elected.
     nothing is to be done, or something is begun    it is looked at when that is written down
     it waits for a server                           it is looked at when one comes
     it waits for a moment                           it is looked at then
+    its primary does not hear a copy                a group without that, and it gets none again for a while
     a member that lives is to be dropped            the others say first that they are there (`confirming`)
     its primary is gone                             an election
 """
@@ -42,6 +43,9 @@ class Filling:
         self._later: list[tuple[float, str]] = []
         self._avoided: dict[str, dict[str, float]] = {}
         """Servers by bucket, and until when."""
+        self._silent: dict[str, tuple[Group, frozenset[str], float]] = {}
+        """Of a group those who are to be taken out, for its primary does not hear them, and until when that
+        counts, by bucket."""
         self._rests: dict[str, float] = {}
         """Until when no other primary is chosen, though one could."""
         self.late: dict[str, None] = {}
@@ -57,13 +61,31 @@ class Filling:
 
     def forget(self, bucket: str) -> None:
         """It is not there any more."""
-        for each in (self._due, self.waiting, self._avoided, self._rests):
+        for each in (self._due, self.waiting, self._avoided, self._silent, self._rests):
             each.pop(bucket, None)
 
-    def avoid(self, group: Group, servers: set[str], until: float) -> None:
-        """These were silent to the primary: they are taken out, and get no copy until then."""
-        self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), until))
-        self.drop(group, servers, f"{group.primary} did not hear it")
+    def silent(self, group: Group, servers: set[str], now: float) -> None:
+        """These were silent to the primary: they are taken out, once it is sure that others are there, and
+        get no copy for a while."""
+        self._silent[group.bucket] = group, frozenset(servers), now + self._board.control.lease_seconds
+        self.look(group.bucket, now)
+
+    def _leave_out(self, group: Group, now: float) -> bool:
+        """Take those out who were silent; whether there are any."""
+        of, servers, until = self._silent.get(group.bucket, (None, frozenset[str](), 0.0))
+        if of is None:
+            return False
+        if of != group or now >= until:  # if that is still so it is said again
+            del self._silent[group.bucket]
+            return False
+        if self._may_drop(group, servers, now):
+            del self._silent[group.bucket]
+            end = now + self._board.control.avoid_seconds
+            self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
+            self.drop(group, servers, f"{group.primary} did not hear it")
+        else:
+            heapq.heappush(self._later, (now + FRESH_SECONDS, group.bucket))
+        return True
 
     def drop(self, group: Group, names: Iterable[str], why: str) -> None:
         """A group without these, if nothing else is under way; it is looked at again otherwise."""
@@ -103,8 +125,10 @@ class Filling:
             if not servers.may_act(group.primary, now):
                 self._elections.hold(group, Cause.LOST, f"primary {group.primary} is gone", now)
             return
+        if self._leave_out(group, now):
+            return
         is_late = bool(self.late) and any(each in self.late for each in group.everybody)
-        match next_step(group, servers, board.control, self._avoid(bucket, now), is_late):
+        match next_step(group, servers, board.control, self._avoid(group, now), is_late):
             case Add(server, is_urgent) if is_urgent or len(board.learning) < 4 * board.control.moves:
                 term, count = group.term + 1, len(group.members)
                 has = f"it has {count} {'copy' if count == 1 else 'copies'}"
@@ -139,11 +163,16 @@ class Filling:
         """Whether a server is one of them."""
         return bucket in self._avoided and server in self._avoided[bucket]
 
-    def _avoid(self, bucket: str, now: float) -> list[str]:
-        """The same, after those that are so no more were taken out."""
+    def _avoid(self, group: Group, now: float) -> list[str]:
+        """The same, after those that are so no more were taken out; a bucket that has too few members, or one
+        alone, and can have no other server, avoids them for a moment only."""
+        bucket, control, servers = group.bucket, self._board.control, self._board.servers
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []
+        is_needy = len(group.members) < min(control.copies, max(control.least, 2))
+        if is_needy and servers.place(group.everybody, avoided) is None:
+            now += control.avoid_seconds - control.again_seconds
         left = {server: until for server, until in avoided.items() if until > now}
         self._avoided[bucket] = left
         if not left:

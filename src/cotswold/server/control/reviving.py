@@ -1,6 +1,6 @@
-"""A bucket of which every member is gone: whose disk has lost the least.
+"""A bucket of which every member is gone: who has lost the least, in memory or on a disk.
 
-Knows: whose disks were asked, what each has. Does not know: what is on a disk, whether a member comes back.
+Knows: who was asked, what each has. Does not know: what is on a disk, whether a member comes back.
 
     what is so                                                     what follows
     all servers have answered, the disks of all members too        decided
@@ -8,11 +8,13 @@ Knows: whose disks were asked, what each has. Does not know: what is on a disk, 
       processes of all members have ended
     some have, and the others are silent                           decided without them, after a longer while
     nobody has anything, or nobody has answered                    not decided: more may come
+    somebody has nothing                                           it is asked again, after a while
 
 A member of which nothing is heard may live, with all that was acknowledged: so it is waited for. One whose
 disk another process has does not live.
 
-Disks of others are asked too: members may be so new that theirs have nothing. What is of the latest life and
+Others are asked too: members may be so new that their disks have nothing, and whoever was a member before, or
+learned to be one, may have all of it in memory. What is of the latest life and
 term has the most: whatever the coordinator was told to be on disks was put in that term on those of all who
 were members then. So what was saved in the newest has all of that; of anything else the coordinator judges by
 what it was told whether it is enough.
@@ -26,6 +28,9 @@ from dataclasses import dataclass, field
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import FindSaved, FoundSaved, Group, Send
 
+_AGAIN_RETRIES = 4
+"""After so many whoever has nothing is asked again."""
+
 
 @dataclass
 class Revival:
@@ -36,6 +41,7 @@ class Revival:
     began: float
     answers: dict[str, FoundSaved] = field(default_factory=dict)
     _asked: float = float("-inf")
+    _asked_again: float = float("-inf")
 
     @property
     def _disks(self) -> set[str]:
@@ -46,8 +52,12 @@ class Revival:
         if now - self._asked < retry_seconds:
             return []
         self._asked = now
+        wanted = {name for name in living if name not in self.answers}
+        if now - self._asked_again >= _AGAIN_RETRIES * retry_seconds:
+            self._asked_again = now
+            wanted |= {name for name in living if name in self.answers and self.answers[name].index < 0}
         question = FindSaved(epoch, self.group.bucket)
-        return [Send(name, question) for name in sorted(living) if name not in self.answers]
+        return [Send(name, question) for name in sorted(wanted)]
 
     def heard(self, found: FoundSaved) -> None:
         """A server has read what it has."""

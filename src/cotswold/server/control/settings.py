@@ -22,6 +22,8 @@ class Control:
     leader_seconds: float = 1.0
     """After which another may lead."""
     retry_seconds: float = 0.25
+    fence_seconds: float = 0.06
+    """After which whoever is to say what it has is asked again: a message that is lost costs no copy."""
     election_seconds: float = 0.2
     """After which an election does without those who say nothing."""
     judging_seconds: float = 0.2
@@ -30,6 +32,8 @@ class Control:
     """A leader that did nothing for so long has heard nobody meanwhile, and judges nobody by it."""
     avoid_seconds: float = 10.0
     """For which a server gets no copy of a bucket again, after it was silent to its primary."""
+    again_seconds: float = 1.0
+    """The same, where no other server is free and the bucket has too few members, or one alone."""
     disk_seconds: float = 3.0
     """After which a bucket whose members have all ended does without the disks that are not there."""
     revive_seconds: float = 30.0

@@ -4,25 +4,33 @@ Knows: the group of the newest term, what is prepared and committed here, what w
 know: leases (it is told whether one holds), who elects, what is in the bucket (`contents`).
 
     role         what happens                                next
-    OUTSIDE      a group names it                            LEARNER, or, in term 1, SECONDARY or PRIMARY
+    OUTSIDE      a group of term 1 names it                  LEARNER, SECONDARY or PRIMARY, with everything
+    OUTSIDE      a later group has it as a follower          LEARNER or SECONDARY, with nothing
+    OUTSIDE      a group has it as primary                   OUTSIDE: it cannot lead, and says so (`fence`)
     LEARNER      a group has it among the secondaries        SECONDARY
-    SECONDARY    a group has it as primary                   PRIMARY: what it has prepared becomes so
-    OUTSIDE      a group has it as primary, of a life that   PRIMARY: what its disk has is so (`revive`)
-                 begins
+    LEARNER      the next group of the same primary has it   LEARNER, with what it has
+                 as a learner
+    LEARNER or   any other group has it as a learner         LEARNER, with nothing: it may have been left out
+      SECONDARY                                              meanwhile
+    LEARNER or   a group has it as primary                   PRIMARY: what it has prepared becomes so
+      SECONDARY
+    any          a group has it as primary, of a life that   PRIMARY: the most of what its memory and its disk
+                 begins                                      have is so (`revive`)
     PRIMARY      a group has it as a learner                 LEARNER: it has what nobody may ever have had
     PRIMARY      a group has it as a secondary               SECONDARY: it has what the next primary has
     any          a group does not name it                    OUTSIDE
     any          a group of a term that is not newer         the same
+    any          `Fence`                                     the same: it acts, and follows, in no lower term
 
     the primary                                  what it does
-    a client's message, its lease holds          does it; what is said of it is held
+    a client's message, its lease holds          does it; what is said of it is held, unless the same is
     something is different                       `Prepare` to all, with the next index (`peers`)
     all members have prepared an index           it is committed: what was held for it is said
     too many indexes are not committed           updates wait, and are applied together later
     fewer members than ``least``                 updates wait; nothing is committed
     a learner has as much as it has              from now on it waits for that one too; `Caught`
     a member says nothing for long               `Silent`: a controller may take it out
-    its lease is over, or it is fenced           it says nothing
+    its lease is over, or it is fenced           it says nothing to clients, and commits nothing
 
     a secondary or a learner                     what it does
     Prepare, of a term that is over              nothing; so with one of whoever does not come before it
@@ -31,6 +39,7 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     Prepare, that begins above                   `Prepared`, lacking
     Prepare, of everything                       whatever it had is forgotten
     a greater index is committed                 what was kept apart to there becomes so
+    a secondary hears nothing of its primary     `TakeOver`: the controllers elect, if that is so
 
 What a client was told is therefore with every member of the term, and any of them may be elected.
 
@@ -42,7 +51,7 @@ Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -59,11 +68,13 @@ from cotswold.server.messages import (
     Elsewhere,
     Fence,
     Fenced,
+    FrozenPart,
     Group,
     Ordered,
     Prepare,
     Prepared,
     Pull,
+    Pulled,
     Send,
     Silent,
     TakeOver,
@@ -76,6 +87,14 @@ _SETTLE_SECONDS = 0.5
 """For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""
 FIRST = 1
 """The term in which all copies are new, and so alike."""
+
+
+def answer_of(send: Send) -> object:
+    """What is the same of an answer, and of the answer to the same question if that is asked again."""
+    said = send.message
+    known = [getattr(said, name, None) for name in ("session", "number", "evaluation", "checkpoint", "name")]
+    shards = said.shards if isinstance(said, Pulled | FrozenPart) else ()
+    return (send.to, type(said), *known, shards)
 
 
 class Role(Enum):
@@ -114,8 +133,8 @@ class Copy(Generic[Values]):
         self._proposed = float("-inf")
         self._neighbours = neighbours
         self._peers = Peers(copying, neighbours)
-        self._held: deque[tuple[int, Send]] = deque()
-        """What is said once an index is committed."""
+        self._held: OrderedDict[object, tuple[int, Send]] = OrderedDict()
+        """What is said once an index is committed: an answer that is asked for again is held once."""
         self.disk: Saved | None = None
         """What this server's disk has of it, once that was read, until a group says what becomes of it."""
         self.is_recalled = False
@@ -134,6 +153,8 @@ class Copy(Generic[Values]):
         """(index, order), of answers to orders that a disk may not have."""
         self._ordered = 0
         """The newest order whose answer all disks have."""
+        self._complete = 0
+        """Of a learner: the newest term in which it had all that was acknowledged until then."""
 
     @property
     def index(self) -> int:
@@ -143,6 +164,22 @@ class Copy(Generic[Values]):
     def is_acting(self, now: float) -> bool:
         """Whether it may say anything as the primary."""
         return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What its memory has, as `Saved.rank`; the index is -1 where that is nothing."""
+        index = NOTHING if self.role is Role.OUTSIDE else self.index
+        return (self.group.life, self._term, index) if index > NOTHING else (0, 0, NOTHING)
+
+    @property
+    def best_rank(self) -> tuple[int, int, int]:
+        """The same, or that of the disk, where that has more."""
+        return self.rank if self.disk is None else max(self.rank, self.disk.rank)
+
+    @property
+    def _term(self) -> int:
+        """In which it had all that was acknowledged."""
+        return self._complete if self.role is Role.LEARNER else self.group.term
 
     @property
     def is_short(self) -> bool:
@@ -176,16 +213,22 @@ class Copy(Generic[Values]):
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
         if group.term <= self.group.term:
             return []
+        disk, is_memory = self.disk, False
+        if self.server == group.primary and group.life > self.group.life:
+            disk, is_memory = self._most()
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
         self._saved, self._is_saved_again = NOTHING, False
-        disk, self.disk, self.is_recalled = self.disk, None, False
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
-        elif self.server == group.primary:
+            if disk is not None and group.life > disk.life:  # else it may be asked for yet
+                self.disk, self.is_recalled = None, False
+            return []
+        self.disk, self.is_recalled = None, False
+        if self.server == group.primary:
             if disk is not None and group.life > disk.life:  # that of its beginning may have been lost
-                self._revive(disk)
+                self._revive(disk, is_memory=is_memory)
                 before = Role.PRIMARY
             self._lead(before, now)
         else:
@@ -217,6 +260,7 @@ class Copy(Generic[Values]):
         self._peers.clear()
         self._answered.clear()
         self._saved = self._saving = self._on_disk = NOTHING
+        self._complete = 0
         self.history += 1
 
     def _follow(self) -> None:
@@ -230,21 +274,32 @@ class Copy(Generic[Values]):
         self.contents.install(whole)
         self._prepared = index
 
-    def _revive(self, disk: Saved) -> None:
-        """What the disk has is so, in another life."""
-        self.contents = self._make()
-        self.contents.revive(disk, self.group.life)
+    def _most(self) -> tuple[Saved | None, bool]:
+        """What a life can begin with, and whether it is in memory: that, or what the disk has."""
+        if self.rank[2] == NOTHING or (self.disk is not None and self.disk.rank >= self.rank):
+            return self.disk, False
+        rank = self.rank
+        if self.role is not Role.PRIMARY:
+            self._install_to(self._prepared)
+        change, numbers = self.contents.save(NOTHING)
+        return Saved(self.bucket, *rank, change, tuple(self.contents.vectors), numbers), True
+
+    def _revive(self, saved: Saved, *, is_memory: bool) -> None:
+        """This is so, in another life."""
+        self._forget(Role.PRIMARY)
+        self.contents.revive(saved, self.group.life)
         self.contents.stamp()
         self.restored = self.contents.versions
-        self.role, self.committed = Role.PRIMARY, NOTHING
-        self._saving = self._on_disk = disk.index
+        if not is_memory:
+            self._saving = self._on_disk = saved.index
 
     def _lead(self, before: Role, now: float) -> None:
         if before is not Role.PRIMARY:
             if before is Role.OUTSIDE and self.group.term == FIRST:
                 self._prepared = self.committed = 0
             if self._prepared == NOTHING:
-                self.role = Role.OUTSIDE  # it cannot lead, which it said when it was asked what it has
+                self._forget(Role.OUTSIDE)  # it cannot lead, which it said when it was asked what it has
+                self.fence = self.group.term + 1
                 return
             for each in self._pending:
                 self.contents.install(each)
@@ -281,12 +336,13 @@ class Copy(Generic[Values]):
 
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
         """What is said waits for what it was said from."""
-        is_different = self.contents.stamp()
-        self._held.extend((self.contents.index, self._answering(each)) for each in sends)
+        is_different, index = self.contents.stamp(), self.contents.index
+        new = {key: each for each in sends if (key := answer_of(each)) not in self._held}
+        self._held.update((key, (index, self._answering(each))) for key, each in new.items())
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]
-        for place in range(-min(len(sends), len(self._held)), 0):  # of these, whatever is not said now
-            index, send = self._held[place]
-            self._held[place] = index, self.contents.kept(send)
+        for key in new if self._held else ():  # of these, whatever is not said now
+            if key in self._held:
+                self._held[key] = index, self.contents.kept(self._held[key][1])
         return told
 
     def _answering(self, send: Send) -> Send:
@@ -333,8 +389,8 @@ class Copy(Generic[Values]):
         if len(self.group.members) >= self.copying.least:
             self.committed = max(self.committed, self._peers.least(self.contents.index))
         sends = []
-        while self._held and self._held[0][0] <= self.committed:
-            sends.append(self._held.popleft()[1])
+        while self._held and next(iter(self._held.values()))[0] <= self.committed:
+            sends.append(self._held.popitem(last=False)[1][1])
         return sends
 
     def tick(self, now: float) -> list[Send]:
@@ -390,17 +446,16 @@ class Copy(Generic[Values]):
         change, numbers = self.contents.save(after)
         self._saving, self._is_saved_again = index, True
         vectors = tuple(self.contents.vectors)
-        return Saved(self.bucket, self.group.life, self.group.term, index, change, vectors, numbers)
+        return Saved(self.bucket, self.group.life, self._term, index, change, vectors, numbers)
 
     def unsaved(self) -> None:
         """What was to be saved is not on its way any more: all that the disk has not is different again."""
         self._saving, self._is_saved_again = self._on_disk, False
 
     def recalled(self, disk: Saved | None) -> None:
-        """What the disk has was read; it is wanted while nothing is here that counts."""
-        if self.index == NOTHING:
-            fits = disk is not None and self.contents.fits(disk)
-            self.disk, self.is_recalled = disk if fits else None, True
+        """What the disk has was read: it may be more than what is here."""
+        fits = disk is not None and self.contents.fits(disk)
+        self.disk, self.is_recalled = disk if fits else None, True
 
     def save_again(self) -> bool:
         """The disk has nothing that counts any more; False where there is nothing to put there."""
@@ -435,6 +490,8 @@ class Copy(Generic[Values]):
                 self._pending.clear()
             self._pending.append(prepare)
             self._prepared = prepare.index
+        if not is_lacking and self._prepared >= prepare.committed and self._complete < self.group.term:
+            self._complete, self._is_saved_again = self.group.term, False
         self._install_to(min(prepare.committed, self._prepared))
         prepared = Prepared(
             self.bucket, self.group.term, self.server, self._prepared, is_lacking, self._saved

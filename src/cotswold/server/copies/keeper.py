@@ -7,11 +7,14 @@ the others, sockets, clocks.
     from a controller of an epoch that is over      nothing
     Assign                                          the copy acts by it; `Assigned`
     Fence                                           the copy takes part in no lower term; `Fenced`
-    Leased, for a beat that it sent                 it may act as primary, from that beat on
+    Leased, for a beat that it sent                 it may act as primary, from that beat on; of 0 s, not
+                                                    longer than before: it says all that it leads next
+    Prepare, Prepared, of whoever has a copy too    as the copy does (`copy`); of anybody else nothing
     OfBucket, of which it is the primary            done; else `Elsewhere`
     OfBucket, its lease is over                     nothing: the client asks again, or elsewhere
     OfBucket, said before the bucket was revived    `Elsewhere`: the client says what is unanswered again
-    FindSaved                                       what its disk has is read, and told: `FoundSaved`
+    FindSaved                                       what its disk has is read; the most of that and of what
+                                                    its memory has is told: `FoundSaved`
     Forget                                          no copy of the run is left, and its disk is to have none
 
 The network tells who says something; what is claimed in a message counts for nothing.
@@ -27,7 +30,7 @@ from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import NOTHING, Neighbours
+from cotswold.server.copies.peers import Neighbours
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -107,7 +110,8 @@ class Keeper(Generic[Values]):
         return tuple(
             (name, copy.fence)
             for name, copy in self.copies.items()
-            if copy.role in (Role.PRIMARY, Role.SECONDARY) and copy.fence > copy.group.term
+            if copy.fence > copy.group.term
+            and (copy.role in (Role.PRIMARY, Role.SECONDARY) or copy.group.primary == self.name)
         )
 
     def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
@@ -273,11 +277,10 @@ class Keeper(Generic[Values]):
 
     def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
         copy = self._copy(message.bucket)
-        if self.copying.saves and copy.index == NOTHING and not copy.is_recalled:
+        if self.copying.saves and not copy.is_recalled:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
-        life, term, index = (0, 0, NOTHING) if copy.disk is None else copy.disk.rank
-        return [Send(sender, FoundSaved(message.bucket, self.name, life, term, index))]
+        return [Send(sender, FoundSaved(message.bucket, self.name, *copy.best_rank))]
 
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)
