@@ -341,6 +341,23 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
     assert len(said(house.carry(), Applied)) == 1 and house.of["a"].short() == (0, 0)
 
 
+def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
+    house = House("ac", Copying(least=2))
+    house.begin(Group(BUCKET, 1, "a", ("c",)))
+    house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    for _ in range(100):
+        house.ask("a", "client", PullNewer("run", 1, 2, (0, 1), (-1, -1)))
+        house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    assert house.carry() == []
+    assert len(house.of["a"].copies[BUCKET]._held) == 2
+    house.assign(Group(BUCKET, 3, "a", (), ("c",)))
+    house.settle()
+    house.assign(Group(BUCKET, 4, "a", ("c",)))
+    house.settle()
+    assert len(said(house.kept, PulledNewer)) + len(house.of["a"].copies[BUCKET]._held) <= 1
+
+
 def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
     house = House("abc")
     house.begin(GROUP)

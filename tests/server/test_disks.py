@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.test_copies import BUCKET, contents
+from tests.server.test_copies import BUCKET, House, contents, push, said
 
 from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import NOTHING
@@ -378,3 +379,106 @@ def test_what_is_settled_waits_for_the_slowest_disk() -> None:
 def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
     assert behind(later(now, lives), later(then, 0)) == max(0, now - then)
     assert (later(now, lives + 1) > later(then, lives)) and later(now, 0) == now
+
+
+def house_that_saves(names: str) -> House:
+    return House(names, Copying(saves=True))
+
+
+def put_on_disk(house: House, name: str) -> Saved:
+    """All that is different of the bucket; what was."""
+    number, saved = house.of[name].save(BUCKET)
+    house.of[name].saved(number)
+    return saved
+
+
+def asked_what_it_has(house: House, name: str, disk: Saved | None = None) -> FoundSaved:
+    """A controller asks, and the disk has that."""
+    keeper = house.of[name]
+    keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    for bucket in keeper.take_recalls():
+        keeper.recalled(bucket, disk)
+    (found,) = keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    assert isinstance(found.message, FoundSaved)
+    return found.message
+
+
+def test_a_learner_that_was_waited_for_has_everything_in_memory_when_all_members_are_gone() -> None:
+    house = house_that_saves("ac")
+    house.begin(Group(BUCKET, 1, "a"))
+    house.assign(Group(BUCKET, 2, "a", (), ("c",)))
+    house.settle()
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    assert said(house.carry(), Applied), "with what the learner has"
+    found = asked_what_it_has(house, "c", None)
+    assert (found.term, found.index) == (2, house.of["a"].copies[BUCKET].index)
+    house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", life=3)))
+    house.lease("c")
+    copy = house.of["c"].copies[BUCKET]
+    assert copy.role is Role.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
+    assert dict(copy.restored).keys() == {0, 1}, "the coordinator is told with which versions it began"
+    assert house.of["c"].different == [BUCKET], "its disk has nothing of that"
+
+
+def test_a_primary_that_was_has_more_than_nothing_when_the_next_is_gone_for_good() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    found = asked_what_it_has(house, "a", None)
+    assert (found.life, found.term, found.index) == (0, 1, house.of["a"].copies[BUCKET].index)
+
+
+def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -> None:
+    house = house_that_saves("abc")
+    house.begin(Group(BUCKET, 1, "a", ("b",)))
+    house.assign(Group(BUCKET, 2, "a", ("b",), ("c",)))
+    house.settle()
+    for number in (1, 2, 3):
+        house.ask("a", "client", push(number, 1.0, 1.0, 1.0, 1.0))
+        house.drain("a")
+        house.carry(lost="c")
+    disk = put_on_disk(house, "a")
+    assert put_on_disk(house, "c").index < disk.index
+    house.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
+    house.waiting.clear()
+    learner = house.of["c"].copies[BUCKET]
+    assert learner.role is Role.LEARNER and learner.rank < disk.rank
+    number, saved = house.of["c"].save(BUCKET)
+    assert saved.rank < disk.rank
+
+
+def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -> None:
+    house = house_that_saves("ax")
+    house.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(house, "a")
+    assert asked_what_it_has(house, "x", disk).index == disk.index
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", life=3)))
+    assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", life=4)))
+    assert house.of["x"].copies[BUCKET].disk is None, "another life has begun elsewhere"
+
+
+def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
+    house = house_that_saves("x")
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", life=4)))
+    keeper = house.of["x"]
+    assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
+    house.now += 1.0
+    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Here)]
+    assert here.fenced == ((BUCKET, 5),), "so an election is held"
+
+
+def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(house, "a")
+    keeper = house.of["a"]
+    house.assign(Group(BUCKET, 2, "a", life=2))
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    index = keeper.copies[BUCKET].index
+    keeper.recalled(BUCKET, disk)
+    house.assign(Group(BUCKET, 3, "a", life=2))
+    assert keeper.copies[BUCKET].index >= index

@@ -213,22 +213,22 @@ class Copy(Generic[Values]):
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
         if group.term <= self.group.term:
             return []
-        disk, is_memory = self.disk, False
+        most, is_memory = None, False
         if self.server == group.primary and group.life > self.group.life:
-            disk, is_memory = self._most()
+            most, is_memory = self._most()
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
         self._saved, self._is_saved_again = NOTHING, False
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
-            if disk is not None and group.life > disk.life:  # else it may be asked for yet
+            if self.disk is not None and group.life > self.disk.life:  # else it may be asked for yet
                 self.disk, self.is_recalled = None, False
             return []
         self.disk, self.is_recalled = None, False
         if self.server == group.primary:
-            if disk is not None and group.life > disk.life:  # that of its beginning may have been lost
-                self._revive(disk, is_memory=is_memory)
+            if most is not None:
+                self._revive(most, is_memory=is_memory)
                 before = Role.PRIMARY
             self._lead(before, now)
         else:
@@ -453,9 +453,9 @@ class Copy(Generic[Values]):
         self._saving, self._is_saved_again = self._on_disk, False
 
     def recalled(self, disk: Saved | None) -> None:
-        """What the disk has was read: it may be more than what is here."""
-        fits = disk is not None and self.contents.fits(disk)
-        self.disk, self.is_recalled = disk if fits else None, True
+        """What the disk has was read: it is kept if that is more than what is here."""
+        is_more = disk is not None and disk.rank > self.rank and self.contents.fits(disk)
+        self.disk, self.is_recalled = disk if is_more else None, True
 
     def save_again(self) -> bool:
         """The disk has nothing that counts any more; False where there is nothing to put there."""
