@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
-from cotswold.cluster.roles.updates import said
+from cotswold.cluster.post import Letter
+from cotswold.cluster.roles.entitled import wrong
+from cotswold.cluster.roles.updates import asynchronous_of, said
 from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Order, Prepare, Write
+from cotswold.server.messages import COORDINATOR, Assign, Create, Described, Group, Order, Prepare, Write
 from cotswold.server.staleness import Staleness
+from measures.fuzzing.controller import ControllerVictim
+from measures.fuzzing.keeper import CONTROLLER, OWN, KeeperVictim
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:
     settings = Asynchronous("run", "x", rule, {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
     return Description("run", (("weights", 32, 4),), dtype, shard_bytes, count, said(settings))
+
+
+def created(run: str) -> Create:
+    settings = {**described(Sgd(), "float32").updates, "run": run}
+    whole = replace(described(Sgd(), "float32"), run=run, updates=settings)
+    return Create(run, whole.text, (f"{run}/0000", f"{run}/0001"), 1)
+
+
+LONG = json.dumps([0] * 10) + "\u20ac" * 500_000
+"""Under 600,000 letters, and over 1 MiB."""
 
 
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda rule: rule.name)
@@ -70,3 +87,106 @@ def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> N
     assert frozen is not None and not np.any(np.concatenate(frozen.vectors["late"]))
     assert np.all(np.concatenate(frozen.vectors["x"]) == 1)
     assert np.all(np.concatenate(secondary.vectors["late"]) == 1)
+
+
+def spoilt(*places: object, to: object) -> str:
+    """A right description with another value in one place."""
+    whole: Any = json.loads(described(Momentum(0.9), "float32").text)
+    inner: Any = whole
+    for each in places[:-1]:
+        inner = inner[each]
+    inner[places[-1]] = to
+    return json.dumps(whole)
+
+
+LAYER = [0, *(1, 8, 8), *(1, 1, 0, 0), *(1, 1, 0, 0), *(1, 1, 1)]
+"""Where it begins, and a layer of 8 times 8 filters of one number."""
+SPOILT: Mapping[str, str] = {
+    "a fraction of buckets": spoilt("count", to=1.5),
+    "a truth as buckets": spoilt("count", to=True),
+    "a fraction of bytes": spoilt("shard_bytes", to=64.5),
+    "a run without a name": spoilt("run", to=""),
+    "a run of another name": spoilt("run", to="other"),
+    "two tensors of a name": spoilt("layout", to=[["weights", 16, 4], ["weights", 16, 4]]),
+    "half a letter": spoilt("updates", "name", to="\ud800"),
+    "a version that is too high to say": spoilt("versions", to=[1 << 70]),
+    "no columns": spoilt("updates", "columns", to={}),
+    "other columns": spoilt("updates", "columns", "weights", to=3),
+    "columns that are true": spoilt("updates", "columns", "weights", to=4.0),
+    "a number of negative bytes": spoilt("updates", "item_bytes", to=-4),
+    "a number of x bytes": spoilt("updates", "item_bytes", to="x"),
+    "room of texts": spoilt("updates", "room", to={"shard_bytes": "1", "all_bytes": "1"}),
+    "a vector that is a number": spoilt("updates", "name", to=3),
+    "a vector that the rule keeps": spoilt("updates", "name", to="velocity"),
+    "no geometry": spoilt("updates", "products", to={"weights": []}),
+    "half a geometry": spoilt("updates", "products", to={"weights": LAYER[:5]}),
+    "geometry of texts": spoilt("updates", "products", to={"weights": "0" * len(LAYER)}),
+    "geometry of another tensor": spoilt("updates", "products", to={"weights": LAYER}),
+    "geometry of no tensor": spoilt("updates", "products", to={"others": LAYER}),
+    "no steps": spoilt("updates", "schedule", "samples", to=0),
+    "a schedule of nobody": spoilt("updates", "schedule", "schedule", to="x"),
+    "a warmup without an end": spoilt("updates", "schedule", "warmup", to=float("inf")),
+    "a staleness that is no number": spoilt("updates", "staleness", "bound", to=float("nan")),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_description_of_what_cannot_be_made_or_updated_is_refused(what: str) -> None:
+    with pytest.raises(ValueError, match="no description of a run"):
+        Description.of(SPOILT[what])
+
+
+def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() -> None:
+    settings = said(asynchronous_of({**described(Sgd(), "float32").updates, "columns": {"filters": 8}}))
+    settings["products"] = {"filters": LAYER}
+    whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings)
+    found = Description.of(whole.text)
+    assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
+
+
+def check_refused(text: str) -> None:
+    victim = KeeperVictim()
+    before, told = victim.counts()["malformed"], victim._post.sent["Happened"]
+    for _ in range(2):
+        victim.attend(Letter(CONTROLLER, Described("new", text.replace('"run": "run"', '"run": "new"'))))
+        victim.attend(Letter(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
+    assert "new" not in victim._role._runs and "new/0000" not in victim._machine.copies
+    assert victim.counts()["malformed"] == before + 2 and victim._post.sent["Happened"] == told + 1
+    victim.check()
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_server_refuses_says_and_counts_a_wrong_description_and_goes_on(what: str) -> None:
+    check_refused(SPOILT[what])
+
+
+@pytest.mark.parametrize("what", ["a fraction of buckets", "no geometry", "half a geometry"])
+def test_a_server_makes_a_bucket_of_a_run_before_it_knows_it(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what no check has thought of ends nothing either."""
+    monkeypatch.setattr(Description, "_check", lambda _: None)
+    check_refused(SPOILT[what])
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("oversized", created("r" * 600)),
+        ("oversized", created("\u20ac" * 130)),
+        ("oversized", replace(created("run"), description=LONG)),
+        ("malformed", replace(created("run"), buckets=("run/0000",) * 2)),
+        ("malformed", created("")),
+        ("", created("r" * 300)),
+    ],
+    ids=["600 letters", "390 bytes", "a long description", "a bucket twice", "no name", "300 letters"],
+)
+def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
+    assert wrong("coordinator", wanted) == kind
+    victim = ControllerVictim()  # whose state takes what others take
+    victim.attend(Letter("coordinator", wanted))
+    for _ in range(6):
+        victim.turn()
+    assert victim.counts()[kind] == (1 if kind else 0)
+    assert (wanted.run in victim._machine._reign.board.map.runs) == (not kind or wanted.run == "run")
+    victim.check()

@@ -18,6 +18,7 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.roles.updates import asynchronous_of
 from cotswold.cluster.work import Slot
+from cotswold.optim.schedule import BySamples
 from cotswold.server.admission import Pass
 from cotswold.server.copies.contents import Contents
 from cotswold.server.messages import Shard
@@ -30,6 +31,8 @@ _COUNT = 1 << 17
 _NUMBERS = 1 << 40
 _SHARDS = 1 << 22
 """Of a run, at most: buckets, parameters and shards of them."""
+_MOST = 1 << 62
+"""Any number, at most, so that it can be said in messages."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,52 @@ class Description:
 
     def _check(self) -> None:
         """Raise ValueError, or what a value of another type raises, before anything is made of it."""
-        if self.dtype not in _DTYPES or not 0 < self.count <= _COUNT or not self.shard_bytes > 0:
-            raise ValueError(f"{self.count} buckets of {self.dtype!r:.20}")
-        sizes = [int(rows) * int(columns) for _, rows, columns in self._rows()]
+        are_counts = _are_counts(self.count, self.shard_bytes)
+        if self.dtype not in _DTYPES or not are_counts or self.count > _COUNT:
+            raise ValueError(f"{self.count!r:.20} buckets of {self.dtype!r:.20}")
+        rows = self._rows()
+        sizes = [each.rows * each.columns for each in rows]
         blocks = [
-            min(rows, -(-size * np.dtype(self.dtype).itemsize // self.shard_bytes))
-            for size, (_, rows, _) in zip(sizes, self._rows(), strict=True)
+            min(each.rows, -(-size * np.dtype(self.dtype).itemsize // self.shard_bytes))
+            for size, each in zip(sizes, rows, strict=True)
         ]
         if not sizes or sum(sizes) > _NUMBERS or sum(blocks) > _SHARDS:
             raise ValueError(f"{sum(sizes)} numbers in {sum(blocks)} shards")
-        if not all(type(each) is int for each in self.versions) or not isinstance(self.run, str):
+        if not all(type(each) is int and 0 <= each <= _MOST for each in self.versions):
             raise ValueError("other versions than numbers")
-        asynchronous_of(self.updates)
+        if not _is_text(self.run):
+            raise ValueError("a run of no name")
+        self._check_updates(rows)
 
-    def _rows(self) -> list[tuple[str, int, int]]:
+    def _rows(self) -> list[Slot]:
         found = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
-        for each in found:
-            are_counts = type(each.rows) is type(each.columns) is int and min(each.rows, each.columns) > 0
-            if not are_counts or not isinstance(each.name, str):
-                raise ValueError("a tensor of no size")
-        return [(each.name, each.rows, each.columns) for each in found]
+        if not all(_are_counts(each.rows, each.columns) and _is_text(each.name) for each in found):
+            raise ValueError("a tensor of no size")
+        if len({each.name for each in found}) < len(found):
+            raise ValueError("two tensors of a name")
+        return found
+
+    def _check_updates(self, rows: Sequence[Slot]) -> None:
+        """Whatever servers read of the settings while they apply updates."""
+        found = asynchronous_of(self.updates)
+        if found.run != self.run or not _is_text(found.name) or found.name in found.rule.keeps:
+            raise ValueError(f"updates of {found.name!r:.20} in {found.run!r:.40}")
+        room = found.room
+        if not _are_counts(found.item_bytes, room.shard_bytes, room.all_bytes):
+            raise ValueError("other room than counts of bytes")
+        columns = {each.name: each.columns for each in rows}
+        if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
+            raise ValueError("other columns than those of the tensors")
+        if type(found.staleness.bound) is not int or found.staleness.bound > _MOST:
+            raise ValueError("a staleness that is no number")
+        if not found.products.keys() <= columns.keys():
+            raise ValueError("filters of a tensor that is none")
+        _check_schedule(found.schedule)
+        start = 0
+        for each in rows:
+            if each.name in found.products:
+                _check_product(found.products[each.name], each, start)
+            start += each.rows * each.columns
 
     @property
     def text(self) -> str:
@@ -119,3 +148,30 @@ class Description:
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
         return Contents(server, updates, arithmetic)
+
+
+def _are_counts(*values: object) -> bool:
+    """Whether all are whole numbers above 0, no fractions, no truths."""
+    return all(type(each) is int and 0 < each <= _MOST for each in values)
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a name that can be said; raises ValueError for half of a letter."""
+    return isinstance(value, str) and bool(value.encode())
+
+
+def _check_schedule(schedule: BySamples) -> None:
+    is_rising = type(schedule.warmup) in (int, float) and 0 <= schedule.warmup <= 1
+    if not is_rising or not _are_counts(schedule.samples, schedule.batch, schedule.epochs):
+        raise ValueError("a schedule of no steps")
+    schedule.rate(1.0, 0)
+
+
+def _check_product(numbers: Sequence[int], slot: Slot, start: int) -> None:
+    """Raise ValueError for a layer whose filters are not those of the tensor, which begins at ``start``."""
+    if not all(type(each) is int and 0 <= each <= _MOST for each in numbers):
+        raise ValueError(f"{slot.name!r:.40} has other geometry than numbers")
+    product = LocalProduct.of(numbers)
+    product.errors(0, slot.rows), product.activations(0, slot.rows)
+    if product.start != start or product.layer.parameters != slot.rows * slot.columns:
+        raise ValueError(f"{slot.name!r:.40} has the geometry of another tensor")

@@ -2,6 +2,7 @@ from .backlog import Backlog as Backlog
 from .backlog import Policy as Policy
 from .damage import Damage as Damage
 from .damage import DamagedError as DamagedError
+from .damage import Renewed as Renewed
 from .flushing import Flusher as Flusher
 from .flushing import WriteFailed as WriteFailed
 from .flushing import Written as Written
@@ -21,6 +22,7 @@ __all__ = [
     "Flusher",
     "Head",
     "Policy",
+    "Renewed",
     "Snapshot",
     "WriteFailed",
     "Written",

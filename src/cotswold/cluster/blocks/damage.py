@@ -38,6 +38,31 @@ class Damage:
         return f"{self.bucket}, {self.block.vector}, shard {self.block.shard} ({self.why})"
 
 
+@dataclass(frozen=True)
+class Renewed:
+    """A store whose index was damaged, and was begun anew with all heads that were sound."""
+
+    store: str
+    why: str
+    lost: tuple[Damage, ...]
+    """Heads that are not in it."""
+    kept: int
+    """Heads that are."""
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """Those that are damaged, as far as their names are known."""
+        return tuple(each.bucket for each in self.lost if each.bucket is not None)
+
+    def __str__(self) -> str:
+        damaged = f"{', '.join(self.buckets) or 'no bucket that can be named'} is damaged"
+        old = ", and others may be older than they were" if any(each.bucket is None for each in self.lost) else ""
+        return (
+            f"the index of {self.store} was damaged ({self.why:.300}), and is begun anew with the heads of "
+            f"{self.kept} buckets; {damaged}{old}; check the disk"
+        )
+
+
 @dataclass
 class DamagedError(StoreError):
     """Something in a store is damaged; carries what, and all that is sound."""

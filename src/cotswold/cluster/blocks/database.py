@@ -8,6 +8,9 @@ all. A flipped bit in a log would cost whatever stands behind it, of which nobod
 in a table it costs a few values.
 
 RocksDB refuses all writes after one has failed. Whatever failed, the database is opened anew for the next.
+
+One that is damaged is begun anew: what is to be in it is written into ``FOLDER-new``, which takes its place
+once it is on disk; what was there is ``FOLDER-damaged``, of which there is one, the last.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch,
 from cotswold.cluster.blocks.damage import RecordError
 from cotswold.cluster.blocks.manifest import check_manifest, seal_manifest
 from cotswold.errors import DiskFullError, MachineError, StoreError
-from cotswold.files.durable import is_full
+from cotswold.files.durable import is_full, sync_folder
 
 MIB = 1 << 20
 _MEMTABLE_BYTES = 64 * MIB
@@ -75,7 +78,61 @@ class Database:
         self._has_failed |= self.refusal is not None
         return self.recover()
 
+    def begin_anew(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
+        """Have these and nothing else in a database of its own in the place of this one, which is moved
+        aside; where that cannot be done all is as it was."""
+        new = self._beside("new")
+        puts = list(puts)
+        shutil.rmtree(new, ignore_errors=True)
+        self._check_free(sum(len(key) + len(value) for key, value in puts))
+        with self._errors():
+            written = Rdict(str(new), _options(is_new=True))
+            for key, value in puts:
+                written.put(key, value, self._write_options)
+            written.flush(True)
+            written.close()
+            sync_folder(new)
+            self.close()
+            self._has_failed = True  # until it is open again
+            self._swap(new)
+        self.recover()
+
+    @contextmanager
+    def salvaged(self) -> Iterator[Database]:
+        """A copy of all tables that can be opened, as if there were no others: what was in these is gone, so
+        some of it is older. Raises CorruptError where nothing can be had."""
+        place = self._beside("salvaged")
+        copy = place / self._folder.name  # in a folder of its own, for the seal
+        try:
+            with self._errors():
+                shutil.rmtree(place, ignore_errors=True)
+                self._check_free(sum(each.stat().st_size for each in self._folder.iterdir()))
+                shutil.copytree(self._folder, copy)
+                Rdict.repair(str(copy), _options())
+            found = Database(copy)
+            try:
+                yield found
+            finally:
+                found.close()
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _swap(self, new: Path) -> None:
+        """A kill in between leaves the new one, and none in its place: `_open_somehow` goes on."""
+        self._folder.with_name("seal").unlink(missing_ok=True)  # it is of the old manifest
+        if self._folder.exists():
+            shutil.rmtree(self._beside("damaged"), ignore_errors=True)
+            self._folder.rename(self._beside("damaged"))
+        new.rename(self._folder)
+        sync_folder(self._folder.parent)
+
+    def _beside(self, what: str) -> Path:
+        return self._folder.with_name(f"{self._folder.name}-{what}")
+
     def _open_somehow(self) -> None:
+        if not self._folder.exists() and self._beside("new").exists():
+            with self._errors():
+                self._swap(self._beside("new"))
         # a kill may have come before a new database had its first files
         if not any(any(self._folder.glob(each)) for each in _DATA):
             self._open, self.refusal = self._opened(AccessType.read_write(), _options(is_new=True)), None
@@ -83,20 +140,27 @@ class Database:
         try:
             check_manifest(self._folder)
         except (RecordError, FileNotFoundError) as error:
-            raise self._damaged(error) from error
+            raise self.damage(error) from error
         try:
             self._open, self.refusal = self._opened(AccessType.read_write(), _options()), None
             with suppress(OSError):  # without it an old seal tells nothing of the new manifest
                 seal_manifest(self._folder)
         except CorruptError as error:
             # a table cannot be opened; values of others can be read
-            self.refusal = self._damaged(error)
-            self._open = self._opened(AccessType.read_only(False), _options(is_paranoid=False))
+            self.refusal = self.damage(error)
+            self._open = self._opened_to_read()
         except DiskFullError as error:
             self.refusal = error
             self._open = self._opened(AccessType.read_only(False), _options())
 
-    def _damaged(self, error: Exception) -> StoreError:
+    def _opened_to_read(self) -> Rdict:
+        try:
+            return self._opened(AccessType.read_only(False), _options(is_paranoid=False))
+        except CorruptError as error:
+            raise self.damage(error) from error
+
+    def damage(self, error: Exception) -> StoreError:
+        """What cannot be read, as people are told of it."""
         return StoreError(
             f"{self._folder} is damaged ({error}); move it away, start with an empty one, "
             "and have its buckets copied from it or from other servers"
@@ -116,6 +180,9 @@ class Database:
                 self._readable().write(batch, self._write_options)
                 self._readable().flush(True)
                 seal_manifest(self._folder)
+        except CorruptError as error:  # found as tables were merged
+            self._has_failed = True
+            raise self.damage(error) from error
         except BaseException:
             self._has_failed = True
             raise
@@ -171,9 +238,12 @@ class Database:
         where nothing can be written."""
         if self.refusal is not None:
             raise self.refusal
+        self._check_free(wanted)
+
+    def _check_free(self, wanted: int) -> None:
         wanted += _SPARE_BYTES
         try:
-            free = shutil.disk_usage(self._folder).free
+            free = shutil.disk_usage(self._folder.parent).free
         except OSError as error:
             raise MachineError(
                 f"{self._folder} cannot be reached: {error.strerror}; check its disk"

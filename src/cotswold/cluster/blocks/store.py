@@ -9,18 +9,23 @@ nothing come free (`usage`).
 
 The folder has `lock`, `format.json`, the index `db`, `seal` (`manifest`) and the files in `contents`. Every
 checksum is verified whenever something is read.
+
+    the index is found damaged                  what is done by the next write
+    as the store is opened                      it is begun anew with the heads that can be had
+    later: as it is read, written, reopened     it is begun anew with the heads that are in memory
+    as a whole, as the store is opened          nothing: StoreError is raised
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from cotswold.cluster.blocks.damage import Damage, DamagedError, RecordError
+from cotswold.cluster.blocks.damage import Damage, DamagedError, RecordError, Renewed
 from cotswold.cluster.blocks.database import CorruptError, Database
 from cotswold.cluster.blocks.group import Group
 from cotswold.cluster.blocks.packing import unpacked
@@ -57,9 +62,15 @@ class BlockStore:
     be written, StoreError where the database's own files are damaged.
     """
 
-    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """``segment_bytes``: of a file of contents, at least."""
-        self.folder, self._segment_bytes = folder, segment_bytes
+    def __init__(
+        self,
+        folder: Path,
+        segment_bytes: int = SEGMENT_BYTES,
+        renewed: Callable[[Renewed], None] = lambda _: None,
+    ) -> None:
+        """``segment_bytes``: of a file of contents, at least. ``renewed`` hears of an index that was begun
+        anew, on the thread that writes; it must ask nothing of the store."""
+        self.folder, self._segment_bytes, self._renewed = folder, segment_bytes, renewed
         self._mutex = threading.Lock()
         with ExitStack() as opened, disk_errors(folder, MachineError, "free some space and start again"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -72,6 +83,8 @@ class BlockStore:
             opened.callback(self._segments.close)
             self._heads = dict[str, Head]()
             self._damaged_heads: tuple[Damage, ...] = ()
+            self._index_damage: StoreError | None = None
+            """Why the index is to be begun anew."""
             self._load()
             self._opened = opened.pop_all()
 
@@ -91,12 +104,9 @@ class BlockStore:
         is as it was or, where the disk failed too late to tell, as it should be; it can be tried again.
         """
         with self._mutex, self._disk_errors():
-            if self._database.recover_to_write():
-                self._load()
+            self._recover_to_write()
             heads = self._written(snapshots)
-            self._database.write(
-                (head_key(name), head_record(head_key(name), head)) for name, head in heads.items()
-            )
+            self._put(_records(heads))
             for name, head in heads.items():
                 self._replace(name, head)
             self._segments.keep(self._usage.needed)
@@ -113,6 +123,8 @@ class BlockStore:
                     raise KeyError(bucket)
                 head = head_of(key, record)
             except (CorruptError, RecordError) as error:
+                if isinstance(error, CorruptError):
+                    self._index_damage = self._database.damage(error)
                 raise DamagedError(str(self.folder), (Damage(bucket, None, str(error)),)) from error
             blocks, damaged = dict[BlockKey, memoryview](), list[Damage]()
             for block, place in head.blocks.items():
@@ -139,10 +151,9 @@ class BlockStore:
     def drop(self, bucket: str) -> None:
         """Forget a bucket, if there is one; raises as :meth:`write`."""
         with self._mutex, self._disk_errors():
-            if self._database.recover_to_write():
-                self._load()
+            self._recover_to_write()
             key = head_key(bucket)
-            self._database.write((), ((key, key + b"\0"),))
+            self._put((), ((key, key + b"\0"),))
             self._replace(bucket, None)
             self._segments.keep(self._usage.needed)
 
@@ -180,19 +191,78 @@ class BlockStore:
     def _disk_errors(self) -> AbstractContextManager[None]:
         return disk_errors(self.folder, MachineError, "free some space, what was written before is intact")
 
+    def mend(self) -> None:
+        """Begin the index anew if it was found damaged, as the next write would; raises as :meth:`write`."""
+        with self._mutex, self._disk_errors():
+            self._recover_to_write()
+
+    def _put(
+        self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        try:
+            self._database.write(puts, ranges)
+        except StoreError as error:
+            self._index_damage = error
+            raise
+
     def _recover(self) -> None:
         if self._database.recover():
-            self._load()
+            self._load_again()
+
+    def _recover_to_write(self) -> None:
+        if self._index_damage is None:
+            try:
+                if self._database.recover_to_write():
+                    self._load_again()
+            except StoreError as error:
+                self._index_damage = error
+        if self._index_damage is not None:
+            self._begin_anew(self._index_damage)
+
+    def _begin_anew(self, why: StoreError) -> None:
+        """An index of the heads that are known, and where some were not read of what else can be had."""
+        if any(each.bucket is None for each in self._damaged_heads):
+            self._salvage()
+        self._database.begin_anew(_records(self._heads))
+        lost, self._damaged_heads, self._index_damage = self._damaged_heads, (), None
+        self._renewed(Renewed(str(self.folder), str(why), lost, len(self._heads)))
+
+    def _salvage(self) -> None:
+        """Heads from all tables of the index that can be opened."""
+        known, named = self._heads, list[Damage]()
+        self._heads = {}
+        try:
+            with self._database.salvaged() as found:
+                for key, record in found.items(*HEADS):
+                    self._load_head(key, record, named)
+        except (CorruptError, StoreError):
+            pass  # what could be had is there
+        self._heads.update(known)
+        new = {each.bucket: each for each in (*self._damaged_heads, *named) if each.bucket not in self._heads}
+        self._damaged_heads = tuple(new.values())
+        self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
+
+    def _load_again(self) -> None:
+        """What a write that failed has changed; where the index is damaged now, all that was known is so."""
+        heads, damaged = self._heads, self._damaged_heads
+        self._load()
+        if self._index_damage is not None:
+            new = (each for each in self._damaged_heads if each.bucket is not None)
+            self._damaged_heads = *damaged, *(each for each in new if each.bucket not in heads)
+            self._heads.update(heads)
+            self._usage = Usage(self._heads.values(), 2 * self._segment_bytes)
 
     def _load(self) -> None:
         """Read all heads: forward, and where that ends too soon also backward, up to the damaged place."""
         self._heads, damaged = {}, list[Damage]()
         if isinstance(refusal := self._database.refusal, StoreError):
+            self._index_damage = refusal
             damaged.append(Damage(None, None, str(refusal)))
         try:
             for key, record in self._database.items(*HEADS):
                 self._load_head(key, record, damaged)
         except CorruptError as error:
+            self._index_damage = self._database.damage(error)
             damaged.append(Damage(None, None, str(error)))
             try:
                 for key, record in self._database.items_backwards(*HEADS):
@@ -209,6 +279,11 @@ class BlockStore:
             self._heads[bucket] = head_of(key, record)
         except RecordError as error:
             damaged.append(Damage(bucket, None, str(error)))
+
+
+def _records(heads: Mapping[str, Head]) -> Iterable[tuple[bytes, bytes]]:
+    """As they are in the index."""
+    return ((head_key(name), head_record(head_key(name), head)) for name, head in heads.items())
 
 
 def _check_folder(folder: Path) -> None:

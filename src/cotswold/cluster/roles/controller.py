@@ -35,8 +35,8 @@ from cotswold.server.messages import COORDINATOR, Assign, Here, Send
 _TICK_SECONDS = 0.02
 _HEARD = get_args(FromServers)
 
-Found = dict[str, str] | bool | None
-"""What came of a wish."""
+Found = dict[str, str] | bool | ValueError | None
+"""What came of a wish; an error where the state takes no such transaction."""
 Answered = Callable[[Wish, Found], None]
 
 
@@ -114,6 +114,10 @@ class StateThread:
                 found = self._state.transact(wish.compare, wish.put)
         except MachineError:  # it may be there again when it is asked next; until then nobody is led
             found = None
+        except ValueError as error:  # nothing of it was done
+            if isinstance(wish, Read):
+                raise
+            found = error
         self._working.tell(partial(answered, wish, found))
 
 
@@ -187,6 +191,10 @@ class ControllerRole:
 
     def _answered(self, wish: Wish, found: Found) -> None:
         now, machine = time.monotonic(), self._machine
+        if isinstance(found, ValueError):
+            sentence = f"the state does not take what {self._name} wanted to put, which is forgotten: {found}"
+            self._post.send(COORDINATOR, Happened("refused", self._name, sentence))
+            found = False
         if not isinstance(wish, Read):
             self._deliver(machine.transacted(cast(bool | None, found), now))
         elif found is None:

@@ -9,13 +9,22 @@ Nobody waits for it: what is to be written is copied first, what came of it is t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.blocks import BlockStore, DamagedError, Flusher, Policy, WriteFailed, Written
+from cotswold.cluster.blocks import (
+    BlockStore,
+    DamagedError,
+    Flusher,
+    Head,
+    Policy,
+    Renewed,
+    WriteFailed,
+    Written,
+)
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import FormatError, MachineError, StoreError
@@ -45,17 +54,22 @@ class Disk:
         """What is given is in ``folder`` before ``flush_seconds`` are over (`saving`). By `take`,
         ``saved`` hears numbers of `write`, ``damaged`` buckets that are to be written again, ``trouble``
         sentences for people. Raises as `BlockStore`."""
-        self._store = BlockStore(folder)
+        self._saved, self._damaged, self._trouble = saved, damaged, trouble
+        self._working = Working()
         try:
-            heads = self._store.heads()
-        except DamagedError as error:
-            heads = error.heads
+            self._store = BlockStore(folder, renewed=self._tell_renewed)
+        except BaseException:
+            self._working.close()
+            raise
+        try:
+            heads = self._heads()
+        except MachineError as error:
+            heads = error.heads if isinstance(error, DamagedError) else {}
+            trouble(str(error))
         self.buckets = tuple(heads)
         """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
         """Numbers of `write` are added to it: no block has had such a one before."""
-        self._saved, self._damaged, self._trouble = saved, damaged, trouble
-        self._working = Working()
         self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=_TOGETHER * flush_seconds))
         self._last = ""
         """What the last write was like."""
@@ -161,7 +175,7 @@ class Disk:
         read = 0
         try:
             if not self._scrubbed:
-                self._scrubbed = list(self._store.heads())
+                self._scrubbed = list(self._heads())
             if self._scrubbed:
                 blocks = self._store.read(self._scrubbed[-1]).blocks
                 read = sum(each.nbytes for each in blocks.values())
@@ -176,6 +190,24 @@ class Disk:
             self._working.tell(partial(self._trouble, str(error)))
         wait = max(_SCRUB_SECONDS, read / _SCRUB_BYTES)
         self._working.tell(partial(self._scrub_again, time.monotonic() + wait))
+
+    def _heads(self) -> Mapping[str, Head]:
+        """Those of all buckets, once a damaged index is mended, whether anything is written or not."""
+        try:
+            return self._store.heads()
+        except DamagedError as error:
+            if all(each.bucket is not None for each in error.damaged):
+                raise
+        self._store.mend()
+        return self._store.heads()
+
+    def _tell_renewed(self, renewed: Renewed) -> None:
+        self._working.tell(partial(self._renew, renewed))
+
+    def _renew(self, renewed: Renewed) -> None:
+        self._trouble(str(renewed))
+        for bucket in renewed.buckets:
+            self._damaged(bucket)
 
     def _scrub_again(self, when: float) -> None:
         self._scrub_at = when

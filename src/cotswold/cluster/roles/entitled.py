@@ -1,7 +1,7 @@
 """What a controller need not hear: what is said by somebody who may not, or cannot be so.
 
-Knows: how servers and their supervisors are called, how long names and descriptions are. Does not know: what
-follows from a message (`server.control`), who proved what (`transport`).
+Knows: how servers and their supervisors are called, how long names and descriptions are, so that the
+state takes them. Does not know: what follows from a message (`server.control`), who proved what (`transport`).
 
 Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
 has ended its supervisor says: the coordinator of a run, or the station of the server's host.
@@ -10,6 +10,12 @@ has ended its supervisor says: the coordinator of a run, or the station of the s
 from __future__ import annotations
 
 from cotswold.cluster.description import Description
+from cotswold.cluster.state.keeping import (
+    KEY_BYTES_MAX,
+    OPERATIONS_MAX,
+    PREFIX_BYTES_MAX,
+    TRANSACTION_BYTES_MAX,
+)
 from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
 from cotswold.server.control.reign import FromServers
@@ -21,6 +27,12 @@ _TEXT_LETTERS = 1024
 """Of any text but a description: of names, addresses and reasons."""
 _BUCKETS = 1 << 17
 """Of a run."""
+_AROUND_BYTES = 16
+"""Of a key, around a name: `server.control.map`."""
+_NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _AROUND_BYTES
+"""Of runs and buckets, of which keys are made."""
+_DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTES_MAX
+"""Of what is put in one transaction, which names each key twice, and compares who leads."""
 
 
 def wrong(sender: str, message: FromServers) -> str:
@@ -56,8 +68,13 @@ def _wrong_run(wanted: Create) -> str:
     if len(wanted.description) > DESCRIPTION_LETTERS or len(wanted.buckets) > _BUCKETS:
         return "oversized"
     try:
+        names = (wanted.run, *wanted.buckets)
+        is_long = any(len(each.encode()) > _NAME_BYTES for each in names)
+        if is_long or len(wanted.description.encode()) > _DESCRIPTION_BYTES:
+            return "oversized"
         described = Description.of(wanted.description)
     except ValueError:
         return "malformed"
-    are_its_own = all(run_of(each) == wanted.run and len(each) <= _TEXT_LETTERS for each in wanted.buckets)
-    return "" if are_its_own and described.run == wanted.run else "malformed"
+    are_its_own = all(run_of(each) == wanted.run for each in wanted.buckets)
+    are_once = len(set(wanted.buckets)) == len(wanted.buckets)
+    return "" if are_its_own and are_once and described.run == wanted.run else "malformed"

@@ -74,6 +74,8 @@ _BATCH = 256
 """So many messages are heard before what waits is applied, whatever else has come."""
 _UNREAD_BYTES = 1 << 24
 """A client that has not read so much gets no further answer to a pull."""
+_SAY_SECONDS = 10.0
+"""How often it is said that a run's description is wrong."""
 _HEARD = get_args(ToKeeper)
 _OFTEN = (OfBucket, Prepare, Prepared)
 
@@ -154,6 +156,8 @@ class KeeperRole:
         """Messages since these went."""
         self._ticked = 0.0
         self._disk: Disk | None = None
+        self._malformed: tuple[str, float] | None = None
+        """A run whose description is wrong, and when that was said last."""
         self._short = 0, 0
         """Buckets that waited for copies when that was said last."""
         self._saving: Saving | None = None
@@ -242,14 +246,26 @@ class KeeperRole:
                 way.keep(each)
 
     def _learn(self, run: str, description: str) -> None:
-        """What its buckets are."""
+        """What its buckets are, if one of them can be made, and updated."""
         try:
             found = Description.of(description)
-        except ValueError:
+            if found.run != run:
+                raise ValueError(f"it is one of {found.run!r:.80}")
+            found.rehearse()
+            found.contents(found.buckets[0])
+        except Exception as error:  # whatever a client had written down of its run is no other run's harm
             self._post.endpoint.refused["malformed"] += 1
+            self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
-        found.rehearse()
         self._runs[run] = found
+
+    def _tell_malformed(self, run: str, why: str) -> None:
+        """People should know of a run that gets no copies here; it is described again and again."""
+        now = time.monotonic()
+        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
+            self._malformed = run, now
+            sentence = f"{self._name} cannot have copies of {run!r:.80}, whose description is wrong ({why:.200})"
+            self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
 
     def _is_known(self, bucket: str) -> bool:
         """Whether it is one of a run that was described."""

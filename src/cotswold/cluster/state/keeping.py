@@ -17,6 +17,8 @@ from cotswold.errors import MachineError
 OPERATIONS_MAX = 64
 """Comparisons of a transaction, and puts. etcd takes 128 operations."""
 KEY_BYTES_MAX = 512
+PREFIX_BYTES_MAX = 128
+"""Of a key, of what stands before all keys of a cluster."""
 VALUE_BYTES_MAX = 64 << 10
 TRANSACTION_BYTES_MAX = 1 << 20
 """All keys and values together. etcd takes 1.5 MiB."""

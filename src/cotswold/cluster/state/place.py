@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cotswold.cluster.state.etcd import EtcdState
 from cotswold.cluster.state.gateway import Etcd, Tls
-from cotswold.cluster.state.keeping import State
+from cotswold.cluster.state.keeping import PREFIX_BYTES_MAX, State
 from cotswold.cluster.state.sqlite import SqliteState
 from cotswold.errors import UserError
 
@@ -22,8 +22,8 @@ unanswered must have asked another while it still leads. Members answer in some 
 
 @dataclass(frozen=True)
 class Place:
-    """A file of this machine, or an etcd that several reach; raises UserError for neither or both,
-    ClusterError for endpoints that are none."""
+    """A file of this machine, or an etcd that several reach; raises UserError for neither or both, and
+    for a prefix of more than 128 bytes, ClusterError for endpoints that are none."""
 
     sqlite: str | None = None
     """The path of a database."""
@@ -43,6 +43,8 @@ class Place:
             raise UserError("the controllers' state is in one place: a file, or an etcd")
         if self.authority is None and (self.certificate or self.key):
             raise UserError("a certificate for etcd needs that of its authority, too (--etcd-ca)")
+        if len(self.prefix.encode()) > PREFIX_BYTES_MAX:
+            raise UserError(f"the prefix of keys in etcd has {PREFIX_BYTES_MAX} bytes at most (--etcd-prefix)")
         if self.etcd:
             _ = self._etcd  # raises for endpoints that are none
 
