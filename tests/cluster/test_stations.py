@@ -98,6 +98,21 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
     assert len(host.told("revived")) == 4
 
 
+def test_a_run_waits_for_servers_that_are_all_away_for_longer_than_silence(
+    opened: Opener, cluster: Cluster
+) -> None:
+    (host,), place = cluster
+    with opened(**{**at(place), "silent": 1.5}) as replicas:
+        replicas.proceed(0.5)
+        servers = [process for name, process in host.processes.items() if name.startswith("server")]
+        for process in servers:
+            os.kill(process, signal.SIGSTOP)
+        replicas.proceed(4.0)
+        for process in servers:
+            os.kill(process, signal.SIGCONT)
+        check_tallies(replicas)
+
+
 def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
     opened: Opener, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
