@@ -71,8 +71,8 @@ def _kind_of(path: Path) -> Kind:
         return "store"
     what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
     raise UserError(
-        f"{path} {what}; name a directory that cotswold train, cotswold prepare or cotswold cluster backup "
-        "wrote"
+        f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote, or cotswold cluster "
+        "backup"
     )
 
 
