@@ -13,7 +13,10 @@ from tests.training.test_downpour import job_of, recipe_of
 
 from cotswold.api import plan as planned
 from cotswold.api.plan import plan
+from cotswold.cluster.operating import Operator
+from cotswold.errors import MachineError
 from cotswold.run import Stop
+from cotswold.server.messages import Looked, ServerSeen
 
 SIZE = 5 * 8 + 8 + 8 * 3 + 3
 
@@ -40,6 +43,47 @@ def test_the_routing_table_has_every_number_once(tmp_path: Path) -> None:
     for row in routing:
         by_server[row["server"]] += row["bytes"]
     assert by_server == found["server_bytes"]
+
+
+def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(Operator):
+        def __init__(self, *looked: ServerSeen) -> None:
+            self._looked = Looked("controller-a", 1, 3, 1, looked, (), (), 0, ())
+
+        def look(self, bucket: str = "") -> Looked:
+            return self._looked
+
+        def close(self) -> None:
+            """Nobody was called."""
+
+    def planned_on(*servers: ServerSeen) -> Any:
+        monkeypatch.setattr("cotswold.api.operating.operator", lambda controllers: Asked(*servers))
+        return planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1")
+
+    living = [ServerSeen(name, "a", "", "living", 0.1, 0, 0) for name in ("a-0", "a-1")]
+    found = planned_on(*living, ServerSeen("gone", "b", "", "gone", 9.0, 0, 0))
+    assert found["processes"] == 1 + 2 + 1 and found["servers"] == 0 and "server_bytes" not in found
+    assert found["parameter_servers"] == (
+        "2 servers on 1 host, 2 copies of each part, no other run; 3 copies are wanted, which need as many "
+        "servers"
+    )
+    assert found["copy_memory_bytes"] == 3 * 4 * SIZE and found["cluster_memory_bytes"] == 6 * 4 * SIZE
+    assert found["cluster_server_memory_bytes"] == 3 * 4 * SIZE
+    assert len({row["server"] for row in found["routing"]}) == found["parts_of_parameters"]
+    assert "no server is there" in planned_on()["parameter_servers"]
+
+
+def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(controllers: str) -> Operator:
+        raise MachineError(f"no controller at {controllers} has answered for 5 s")
+
+    monkeypatch.setattr("cotswold.api.operating.operator", nobody)
+    found = planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1", "cluster.wait=60")
+    assert found["parameter_servers"] == (
+        "nobody says what is there: no controller at 127.0.0.1 has answered for 5 s"
+    )
 
 
 def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) -> None:

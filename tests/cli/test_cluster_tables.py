@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from cotswold.api.operating import Explained, Overview
+from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
 from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
@@ -105,6 +106,18 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
     assert lines[-1] == "it has 2 of 3 copies: the cluster is full"
     event = EventSeen(3.0, "elected", "a", "bucket 3: b ended; secondary a took over", RUN, (("a", 1),))
     assert explaining(replace(found, events=(event,)))[-1].endswith(event.sentence)
+
+
+def test_addresses_are_host_and_port_in_json() -> None:
+    text = "0f/1 77 challenge ipc:///tmp/socket tcp://10.0.0.1:30001 curve"
+    server = replace(seen("a"), address=text)
+    road = RoadSeen("updates", text, 5, 7)
+    report = replace(reported("a"), roads=(road,))
+    told = json.loads(json.dumps(in_json(Overview(looked(servers=(server,)), {"a": report}))))
+    assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"
+    assert told["reports"]["a"]["roads"] == [
+        {"road": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
+    ]
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:

@@ -70,14 +70,24 @@ def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() 
             said.append((round(now - 100), found))
     assert [when for when, _ in said] == [2, 10, 50]
     assert said[0][1].startswith("no controller at 10.0.0.1, 10.0.0.2:99 has answered for 2 s")
-    assert reaching.answered(161.0) == "a controller leads, and is reached, after 61 s"
-    assert not reaching.due(165.0) and reaching.due(166.1), "a change of the leader takes a while"
+    assert reaching.answered(160.0) == "a controller leads, and is reached, after 60 s"
+    quiet = [0.1 * step for step in range(1, 52) if reaching.due(160.0 + 0.1 * step)]
+    assert quiet == [pytest.approx(5.0, abs=0.11)], "a change of the leader takes a while"
+
+
+def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
+    reaching = Reaching(["a"], [], 100.0)
+    reaching.answered(100.5)
+    assert not reaching.due(101.0) and not reaching.due(120.0), "it heard nobody meanwhile"
+    later = [step for step in range(1, 60) if reaching.due(120.0 + 0.1 * step)]
+    assert later and later[0] > 30
 
 
 def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
     reaching = Reaching(["a", "b"], ["e:2379"], 100.0)
     assert reaching.asks(100.0) and not reaching.asks(100.1) and reaching.asks(100.4)
     reaching.follows("controller-a")
+    assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
     assert reaching.due(102.5) == (
         "1 of the controllers at a, b answers, and none has led for 2 s: see whether most members of the "
         "etcd at e:2379 are there; it is asked again"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cluster.opened_replicas import Opener, check_account
 from tests.cluster.opened_replicas import opened as opened
-from tests.cluster.standing import Host, standing, until
+from tests.cluster.standing import Host, settings_of, standing, until
 from tests.cluster.test_disks_of_servers import check_after_losses
 from tests.cluster.test_kept_copies import check_tallies, tallied
+from tests.ports import free_ports
 
+from cotswold.cluster.state import Place
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import CLUSTER_VARIABLE
@@ -98,6 +101,21 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
     assert len(host.told("revived")) == 4
 
 
+def test_a_run_waits_for_servers_that_are_all_away_for_longer_than_silence(
+    opened: Opener, cluster: Cluster
+) -> None:
+    (host,), place = cluster
+    with opened(**{**at(place), "silent": 1.5}) as replicas:
+        replicas.proceed(0.5)
+        servers = [process for name, process in host.processes.items() if name.startswith("server")]
+        for process in servers:
+            os.kill(process, signal.SIGSTOP)
+        replicas.proceed(4.0)
+        for process in servers:
+            os.kill(process, signal.SIGCONT)
+        check_tallies(replicas)
+
+
 def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
     opened: Opener, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +138,36 @@ def test_a_station_that_ends_takes_its_processes_with_it(
     with standing(tmp_path, fork_server, token) as ((host,), _):
         processes = list(host.processes.values())
     until(lambda: not any(map(lives, processes)))
+
+
+def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_servers_once_it_does(
+    tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    with free_ports(2) as (port, nobody):
+        place = Place(etcd=(f"127.0.0.1:{nobody}",))
+        host = Host(replace(settings_of(tmp_path / "a", port, servers=1), place=place), token, fork_server)
+        try:
+            until(lambda: host.told("state") and host.told("waiting"))
+            assert f"127.0.0.1:{nobody}" in host.told("state")[0]
+            assert "none has led for" in host.told("waiting")[0]
+            assert [each.partition("-")[0] for each in host.processes] == ["controller"]
+        finally:
+            host.close()
+
+
+def test_a_second_host_of_one_name_begins_servers_with_other_names(
+    tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    with standing(tmp_path, fork_server, token, servers=2) as ((first,), place):
+        port = int(place.rpartition(":")[2])
+        settings = replace(settings_of(tmp_path / "other", port, servers=1), has_controller=False)
+        other = Host(settings, token, fork_server)
+        try:
+            until(lambda: other.processes)
+            assert list(other.processes) == ["server-a-2"]
+            until(lambda: any("server-a-2" in each for each in first.told("joined")))
+        finally:
+            other.close()
 
 
 def test_servers_of_a_second_host_have_copies_and_take_over(

@@ -32,6 +32,16 @@ def test_whoever_comes_second_hears_which_process_on_which_host_since_when_and_h
     assert f"wait for it, stop it (kill {process}), or choose another directory" in said
 
 
+def test_it_is_said_what_is_in_a_directory_that_is_no_place_for_another(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path):
+        assert refusal(tmp_path).startswith("two runs in one directory: ")
+    with DirectoryLock(tmp_path, "host of parameter servers"):
+        said = refusal(tmp_path)
+    assert said.startswith(
+        f"no place for a run, but that of a host of parameter servers: {tmp_path} is in use"
+    )
+
+
 def test_a_holder_on_another_host_is_to_be_stopped_there(tmp_path: Path) -> None:
     with DirectoryLock(tmp_path):
         (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "far\naway", "since": 1.7e9 // 1}))

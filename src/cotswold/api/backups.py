@@ -10,9 +10,11 @@ Knows: what is in the folder of a backup. Does not know: how a cluster is asked,
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cotswold.errors import FormatError, UserError
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from cotswold.server.copies.saved import Saved
 
 FORMAT = 1
-_FILE, _BUCKETS, _CHECKPOINTS = "backup.json", "buckets", "checkpoints"
+FILE = "backup.json"
+_BUCKETS, _CHECKPOINTS = "buckets", "checkpoints"
 Progress = Callable[[str, int], None]
 
 
@@ -68,7 +71,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
         "runs": descriptions,
         "buckets": {name: list(term) for name, term in terms.items()},
     }
-    replace_file(folder / _FILE, json.dumps(told).encode())
+    replace_file(folder / FILE, json.dumps(told).encode())
     return f"{len(names)} buckets of {len(runs)} run{'' if len(runs) == 1 else 's'}"
 
 
@@ -154,17 +157,52 @@ def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place 
     )
 
 
+def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, of: None) -> list[str]:
+    """What is damaged in a backup, a sentence each; empty where all is sound.
+
+    Every bucket and every checkpoint is read, in a copy of the buckets: nothing is changed.
+    """
+    from cotswold.checkpoint import Checkpoints
+    from cotswold.cluster.saved_buckets import read_saved
+    from cotswold.errors import CotswoldError
+    from cotswold.run.verifying import verify_checkpoint
+
+    try:
+        told = _read(backup)
+    except CotswoldError as error:
+        return [str(error)]
+    findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
+    try:
+        with TemporaryDirectory(prefix="cotswold-verify-") as folder:
+            copy = Path(shutil.copytree(backup / _BUCKETS, Path(folder) / _BUCKETS))
+            for saved in read_saved(copy):
+                seen[saved.bucket] = [saved.term, saved.life]
+                tell(len(seen), len(wanted))
+    except (CotswoldError, OSError) as error:
+        findings.append(f"{backup / _BUCKETS}: {error}")
+    others = [name for name, term in wanted.items() if seen.get(name, term) != term]
+    missing = [name for name in wanted if name not in seen]
+    if missing or others:
+        findings.append(f"{backup / _BUCKETS} lacks {', '.join([*missing, *others])}; take another backup")
+    for run in told["runs"]:
+        folder_ = backup / _CHECKPOINTS / run
+        paths = Checkpoints(folder_).paths()
+        findings += [found for path in paths for found in verify_checkpoint(path, run)]
+        findings += [] if paths else [f"{folder_} has no checkpoint; take another backup"]
+    return findings
+
+
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
 
     try:
-        told = read_object(backup / _FILE, bytes_max=1 << 30)
+        told = read_object(backup / FILE, bytes_max=1 << 30)
     except FileNotFoundError as error:
         raise UserError(
-            f"{backup} is no backup: it has no {_FILE}; one that was broken off has none"
+            f"{backup} is no backup: it has no {FILE}; one that was broken off has none"
         ) from error
     except MalformedError as error:
-        raise FormatError(f"{backup / _FILE} {error}; take another backup") from error
+        raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if told.get("format") != FORMAT:
         raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
     return told

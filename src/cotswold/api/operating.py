@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,26 @@ def explained(of: Operator, bucket: str) -> Explained:
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
         events=looked.events,
     )
+
+
+def in_json(found: Overview | Explained) -> dict[str, object]:
+    """All of it, as plain values: an address is HOST:PORT, or the path of a socket."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: _place(each) if key == "address" else plain(each) for key, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+    return {name: plain(value) for name, value in asdict(found).items()}
+
+
+def _place(address: str) -> str:
+    from cotswold.cluster.transport.address import Address
+
+    if not Address.is_one(address):
+        return address
+    known = Address.parsed(address)
+    return (known.tcp or known.unix or "").removeprefix("tcp://").removeprefix("ipc://")
 
 
 def run_meant(of: Operator, run: str) -> str:

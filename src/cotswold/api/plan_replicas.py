@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.api import plan
+from cotswold.api import plan, plan_standing
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -44,7 +44,10 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     outputs, cluster = class_count(recipe), recipe.cluster
     work = _work(recipe, training, outputs)
     settings, pace = settings_of(recipe), pace_of(recipe, training)
-    servers = [f"server-{number}" for number in range(cluster.servers)]
+    stands = cluster.parameter_servers
+    own_servers = [f"server-{number}" for number in range(cluster.servers)]
+    parts = [f"part {number}" for number in range(settings.processes.buckets or 0)]
+    servers = own_servers if stands is None else parts
     shards = shards_of(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
     vector = plan.FLOAT_BYTES * size
@@ -57,13 +60,22 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     endpoints = cluster.workers * (1 if recipe.gang is None else processes)
+    started, kept_most = sum(map(bool, own.values())) if stands is None else 0, max(own.values())
+    # a checkpoint is a copy, until it is taken
+    serving: plan.Row = {
+        "server_bytes": {name: count for name, count in own.items() if count},
+        "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * kept_most,
+        "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
+    }
+    if stands is not None:
+        serving = plan_standing.found(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
     row: plan.Row = {
-        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes + evaluators,
+        "processes": 1 + started + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
-        "servers": sum(map(bool, own.values())),
-        "ports": plan.ports(recipe, sum(map(bool, own.values())) + endpoints),
+        "servers": started,
+        "ports": plan.ports(recipe, started + endpoints),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "about, before the data are prepared"}),
@@ -74,12 +86,9 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
             | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
             for each in shards
         ],
-        "server_bytes": {name: count for name, count in own.items() if count},
+        **serving,
         **_replica_bytes(training, vector, activations),
-        # a checkpoint is a copy, until it is taken
-        "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * max(own.values()),
         **({"evaluator_memory_bytes": plan.PROCESS_BYTES + EVALUATOR_VECTORS * vector} if evaluators else {}),
-        "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
         "main_memory_bytes": plan.PROCESS_BYTES + (MAIN_VECTORS + kept) * vector,
         "checkpoint_bytes": kept * vector,
         "step_bytes": {"push": pushed, "pull": vector / pace.n_fetch},

@@ -1,6 +1,6 @@
-"""Whether a run or a store is sound.
+"""Whether a run, a store or a backup of parameter servers is sound.
 
-Knows: what a run and a store consist of, who checks each part. Does not know: how anything is checked.
+Knows: what each of these consists of, who checks each part. Does not know: how anything is checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from cotswold.api.display import display_for
 from cotswold.api.run import Run
 
-Kind = Literal["run", "store"]
+Kind = Literal["run", "store", "backup"]
 Progress = Callable[[int, int], None]
 Check = Callable[[Path, Progress], list[str]]
 """What is wrong with one part of a directory, a sentence each."""
@@ -37,11 +37,11 @@ class Verification:
 
 
 def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verification:
-    """Check every byte of a run or a store against its checksums, without training.
+    """Check every byte of a run, a store or a backup against its checksums, without training.
 
     Of a run: its recipe, environment, events, checkpoints and results. Of a store: its manifest, every file,
-    every label. Nothing is changed, and a run may be trained meanwhile. Raises UserError for a directory that
-    is neither.
+    every label. Of a backup that `cotswold cluster backup` wrote: every bucket, every checkpoint. Nothing is
+    changed, and a run may be trained meanwhile. Raises UserError for a directory that is none of these.
     """
     place = path.path if isinstance(path, Run) else Path(path)
     kind, display = _kind_of(place), display_for(progress)
@@ -53,16 +53,27 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
 
 
 def _kind_of(path: Path) -> Kind:
-    """What a directory holds, by the names in it; raises UserError where it is neither run nor store."""
+    """What a directory holds, by the names in it; raises UserError where it is none of these."""
+    from cotswold.api.backups import FILE
     from cotswold.errors import UserError
 
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if FILE in names:
+        return "backup"
+    if {"names.json", "events.jsonl"} <= names:
+        raise UserError(
+            f"{path} is the folder of a host of parameter servers, which check what they read themselves; "
+            "what cotswold cluster backup writes can be verified"
+        )
     if names & {"recipe.toml", "events.jsonl"}:
         return "run"
     if names & {"manifest.json", ".preparing"} and not any(name.endswith(".safetensors") for name in names):
         return "store"
     what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
-    raise UserError(f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote")
+    raise UserError(
+        f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote, or cotswold cluster "
+        "backup"
+    )
 
 
 def _recipe(path: Path, _: Progress) -> list[str]:
@@ -110,6 +121,12 @@ def _store(path: Path, tell: Progress) -> list[str]:
     return verify_store(path, tell)
 
 
+def _backup(path: Path, tell: Progress) -> list[str]:
+    from cotswold.api.backups import verify_backup
+
+    return verify_backup(path, tell)
+
+
 CHECKS: dict[Kind, dict[str, Check]] = {
     "run": {
         "recipe": _recipe,
@@ -118,4 +135,5 @@ CHECKS: dict[Kind, dict[str, Check]] = {
         "results": _results,
     },
     "store": {"manifest, files and labels": _store},
+    "backup": {"buckets and checkpoints": _backup},
 }

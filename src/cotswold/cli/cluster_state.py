@@ -6,7 +6,6 @@ Knows: the words of the commands, tables of text. Does not know: how a cluster i
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +44,7 @@ def status(
     json_
         Print JSON.
     """
-    from cotswold.api.operating import overview, watching
+    from cotswold.api.operating import in_json, overview, watching
     from cotswold.cli.cluster_tables import lines_of
 
     with operator_of(controllers, token_file) as operator:
@@ -54,7 +53,7 @@ def status(
             return
         found = overview(operator)
         if json_:
-            print(json.dumps(asdict(found)))
+            print(json.dumps(in_json(found)))
         else:
             print(*lines_of(found), sep="\n")
 
@@ -84,13 +83,13 @@ def explain(
     json_
         Print JSON.
     """
-    from cotswold.api.operating import explained
+    from cotswold.api.operating import explained, in_json
     from cotswold.cli.cluster_tables import explaining
 
     with operator_of(controllers, token_file) as operator:
         found = explained(operator, bucket)
     if json_:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(in_json(found)))
     else:
         print(*explaining(found), sep="\n")
 

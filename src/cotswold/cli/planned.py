@@ -34,6 +34,11 @@ _NAMES = {
     "worker_memory_bytes": "memory of a worker",
     "main_memory_bytes": "memory of this process",
     "queue_most_bytes": "queue of a server",
+    "parts_of_parameters": "parts of the parameters",
+    "parameter_servers": "parameter servers",
+    "copy_memory_bytes": "memory of one copy of all",
+    "cluster_memory_bytes": "memory with the cluster",
+    "cluster_server_memory_bytes": "memory with each server",
     "checkpoint_bytes": "checkpoint",
 }
 _BLOCKS_MOST = 40

@@ -17,22 +17,24 @@ def verify(
     *,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> int:
-    """Check everything that a run or a store holds, without training: every byte of every file.
+    """Check everything that a run, a store or a backup holds, without training: every byte of every file.
 
     Of a run: its recipe, environment, events, checkpoints and results. Of a store:
-    its manifest, every file, every label. Nothing is changed, and a run may be
-    trained meanwhile. Exit code 0: sound; 1: damaged, each damage in a line; 2:
-    neither a run nor a store.
+    its manifest, every file, every label. Of a backup that `cotswold cluster backup`
+    wrote: every bucket, every checkpoint. Nothing is changed, and a run may be
+    trained meanwhile. Exit code 0: sound; 1: damaged, each damage in a line; 2: none
+    of these.
 
     Examples:
 
       cotswold verify runs/demo
       cotswold verify stores/mine --json
+      cotswold verify backups/monday
 
     Parameters
     ----------
     path
-        The directory of a run or of a store.
+        The directory of a run, of a store or of a backup.
     json_
         Print JSON.
     """

@@ -30,17 +30,30 @@ class BucketConversation(ReplicaConversation):
     """Whatever the coordinator of such replicas hears."""
 
     def __init__(
-        self, staff: Staff, machine: Dispatcher, on_event: OnEvent, keepers: Keepers | StandingServers
+        self,
+        staff: Staff,
+        machine: Dispatcher,
+        on_event: OnEvent,
+        keepers: Keepers | StandingServers,
+        patience: float,
     ) -> None:
+        """``patience``: seconds for which servers that are not the run's own may say nothing: whoever keeps
+        them starts them again."""
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandingServers)
         self._restoring = Restoring(machine.shards)
+        self._patience = patience
 
     @property
     def servers(self) -> list[str]:
         """Processes that keep copies, by name."""
         return self._keepers.servers
+
+    @property
+    def servers_patience(self) -> float:
+        """For how many seconds servers may not answer."""
+        return max(self._patience, super().servers_patience) if self.outlived else super().servers_patience
 
     @property
     def counting(self) -> Count:
@@ -77,7 +90,8 @@ class BucketConversation(ReplicaConversation):
                 self.deliver(again())
             return owed
 
-        super().hearing_servers(hear, owing_again, heard, silent_seconds, again)
+        seconds = max(silent_seconds, self.servers_patience) if self.outlived else silent_seconds
+        super().hearing_servers(hear, owing_again, heard, seconds, again)
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
         """What is said of buckets of which no copy has answered for so long."""

@@ -254,6 +254,7 @@ class RoadSeen:
     """What a server has sent and received on a road."""
 
     road: str
+    """Its name; those of all, with commas, that are one network."""
     address: str
     sent_bytes: int
     received_bytes: int

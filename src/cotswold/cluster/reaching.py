@@ -7,6 +7,7 @@ Knows: when it was asked and answered, what is said when. Does not know: how the
       (some more, where one did before)
     still nobody                                      the same, later and later
     somebody answers, after that was said             that, and how long it took
+    this host itself stood still                      nothing: that time counts for nothing
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
 _GROWS, _MOST_SECONDS = 5.0, 300.0
+_STILL_SECONDS = 1.0
 _ASKS_SECONDS, _SELDOM_SECONDS = 0.3, 1.0
 
 
@@ -28,6 +30,8 @@ class Reaching:
         """When a leader answered last, or this began; when one was asked last."""
         self._is_answered = False
         self._patience = _FIRST_SECONDS
+        self._seen = now
+        """When it was looked last whether anything is due."""
         self._told = 0.0
         """After how many seconds it was said last that nobody answers; 0 where it was not."""
         self._others: dict[str, None] = {}
@@ -53,6 +57,9 @@ class Reaching:
 
     def due(self, now: float) -> str:
         """What is to be said now, if anything."""
+        stood_still, self._seen = now - self._seen, now
+        if stood_still > _STILL_SECONDS:  # it is this host that has heard nobody
+            self._since += stood_still
         waited = now - self._since
         if waited < max(self._patience, min(_GROWS * self._told, self._told + _MOST_SECONDS)):
             return ""

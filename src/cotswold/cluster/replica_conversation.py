@@ -75,6 +75,11 @@ class ReplicaConversation(Listening):
             if self.machine.state is State.OVER:  # who asks now is dismissed
                 self.staff.start_no_more()
 
+    @property
+    def servers_patience(self) -> float:
+        """For how many seconds servers may not answer."""
+        return self.machine.rules.silent_seconds
+
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
         self.watching.forget(name)
@@ -95,7 +100,7 @@ class ReplicaConversation(Listening):
             raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
         if self.machine.trouble:
             raise TroubleError(f"{self.machine.trouble}; resume the run")
-        seconds = self.machine.rules.silent_seconds
+        seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
         is_alone = self.staff.is_hopeless and not len(self.machine.members)

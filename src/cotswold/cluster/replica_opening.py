@@ -265,7 +265,8 @@ class ReplicaOpening(Opening):
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:
         if self._keepers is None:
             return ReplicaConversation(self._post, self.staff, machine, self._on_event)
-        conversation = BucketConversation(self.staff, machine, self._on_event, self._keepers)
+        patience = self._settings.alone_seconds
+        conversation = BucketConversation(self.staff, machine, self._on_event, self._keepers, patience)
         description = self._described(made)
         servers = self._settings.servers if isinstance(self._keepers, Keepers) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)

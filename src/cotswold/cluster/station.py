@@ -157,7 +157,7 @@ class Station:
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
             self._logs.mkdir(parents=True, exist_ok=True)
-            opened.enter_context(DirectoryLock(settings.folder))
+            opened.enter_context(DirectoryLock(settings.folder, "host of parameter servers"))
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
             reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach

@@ -1,8 +1,8 @@
 """One writer for each directory.
 
 Knows: flock, which the kernel gives up when a process ends, however it ends. Does not know: what is locked.
-The file `lock` says who holds it, as JSON: ``process``, ``host`` and ``since`` (unix seconds); what it says
-when nobody does is of the past.
+The file `lock` says who holds it, as JSON: ``process``, ``host``, ``since`` (unix seconds) and ``what`` is
+there; what it says when nobody does is of the past.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ os.register_at_fork(after_in_child=_let_go_in_fork)
 class DirectoryLock:
     """Held inside a `with` block; entering raises BusyError if another process, or this one, holds it."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, what: str = "run") -> None:
+        """``what`` is in the directory."""
+        self._directory, self._what = directory, what
         self._file: int | None = None
 
     def __enter__(self) -> DirectoryLock:
@@ -55,15 +56,17 @@ class DirectoryLock:
             raise MachineError(f"{place} cannot be opened: {error.strerror}; remove it to go on") from error
         try:
             _take(file)
-            own = {"process": os.getpid(), "host": platform.node(), "since": int(time.time())}
+            own: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
+            own |= {"since": int(time.time()), "what": self._what}
             os.ftruncate(file, 0)
             write_all(file, json.dumps(own).encode())
         except OSError as error:
-            holder, remedy = _holder(os.pread(file, _BYTES_MAX, 0))
+            content = os.pread(file, _BYTES_MAX, 0)
+            holder, remedy = _holder(content)
             os.close(file)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BusyError(
-                    f"two runs in one directory: {self._directory} is in use by {holder}; "
+                    f"{_conflict(self._what, content)}{self._directory} is in use by {holder}; "
                     f"wait for it, {remedy}, or choose another directory"
                 ) from error
             if is_full(error):
@@ -142,6 +145,17 @@ def _said(content: bytes) -> tuple[int, str, int]:
     """Process, host and since when, as whoever holds a lock writes them."""
     found = parse_object(content)
     return take(found, "process", int), take(found, "host", str), take(found, "since", int)
+
+
+def _conflict(what: str, content: bytes) -> str:
+    """That two of a kind are in one directory, or of what kind the other is, as it wrote."""
+    try:
+        other = take(parse_object(content), "what", str)
+    except (MalformedError, ValueError):
+        other = what
+    if other == what or not other.isprintable():
+        return f"two {what}s in one directory: "
+    return f"no place for a {what}, but that of a {other}: "
 
 
 def _holder(content: bytes) -> tuple[str, str]:

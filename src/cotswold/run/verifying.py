@@ -47,7 +47,7 @@ def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]
             if progress is not None:
                 progress(min(before + checked, sum(files.values())), sum(files.values()))
 
-        findings += _checkpoint(path, identity, told)
+        findings += verify_checkpoint(path, identity, told)
         done += files[path]
     return findings
 
@@ -79,7 +79,9 @@ def _events(run: RunDirectory, wanted: bool) -> list[str]:
     return [f"{places[0]}, which {run.events.name} names as the newest checkpoint, is missing"]
 
 
-def _checkpoint(path: Path, identity: str | None, told: Callable[[int], None]) -> list[str]:
+def verify_checkpoint(
+    path: Path, identity: str | None, told: Callable[[int], None] = lambda checked: None
+) -> list[str]:
     """What is wrong with one checkpoint; nothing where it has gone meanwhile, superseded by a newer one."""
     findings = []
     try:

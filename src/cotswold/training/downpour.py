@@ -120,6 +120,7 @@ def settings_of(
             ports=port_range(cluster.ports),
             spread_servers=cluster.spread_servers,
             silent_seconds=cluster.silence,
+            alone_seconds=cluster.wait,
         ),
         pace_of(recipe, training),
         training.learning_rate,

@@ -33,6 +33,8 @@ from cotswold.server.control.settings import Control
 from cotswold.server.messages import COORDINATOR, Assign, Here, Send
 
 _TICK_SECONDS = 0.02
+_TROUBLE_SECONDS = 1.0
+"""For which a state may not answer before that is said."""
 _HEARD = get_args(FromServers)
 
 Found = dict[str, str] | bool | ValueError | None
@@ -76,6 +78,8 @@ class StateThread:
     def __init__(self, place: Place) -> None:
         self._working = Working()
         self._state: State | None = None
+        self.trouble = ""
+        """Why it could not be asked last; empty where it could."""
         self._working.do(partial(self._open, place))
 
     def __enter__(self) -> StateThread:
@@ -112,12 +116,14 @@ class StateThread:
                 found = self._state.read(wish.prefix, wish.after, wish.most)
             else:
                 found = self._state.transact(wish.compare, wish.put)
-        except MachineError:  # it may be there again when it is asked next; until then nobody is led
-            found = None
+            trouble = ""
+        except MachineError as error:  # it may be there again when it is asked next; until then nobody is led
+            found, trouble = None, str(error)
         except ValueError as error:  # nothing of it was done
             if isinstance(wish, Read):
                 raise
-            found = error
+            found, trouble = error, ""
+        self.trouble = trouble
         self._working.tell(partial(answered, wish, found))
 
 
@@ -139,6 +145,10 @@ class ControllerRole:
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
         self._calling = Calling(lambda address: endpoint)
+        self._troubled: float | None = None
+        """Since when the state cannot be asked."""
+        self._is_told = False
+        """Whether that was said."""
         self._addressed: dict[str, str] = {}
         """Where servers are reached by each other, as they said last."""
         post.endpoint.watch(state.fileno())
@@ -155,6 +165,7 @@ class ControllerRole:
                 self._deliver(self._machine.tick(now))
                 for event in self._machine.take_events():
                     self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
+                self._tell_trouble(now)
                 for event in self._machine.take_gathered(now):
                     self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
             wish = self._machine.wish(now)
@@ -179,6 +190,21 @@ class ControllerRole:
             case _:
                 pass
         return True
+
+    def _tell_trouble(self, now: float) -> None:
+        """Say, once, that the state cannot be asked, and why, and that it can again."""
+        trouble = self._state.trouble
+        if trouble and self._troubled is None:
+            self._troubled = now
+        if trouble and not self._is_told and now - (self._troubled or now) > _TROUBLE_SECONDS:
+            self._is_told = True
+            said = f"{self._name} cannot read or write its state, and leads nobody without: {trouble}"
+            self._post.send(COORDINATOR, Happened("state", self._name, said))
+        if not trouble and self._troubled is not None:
+            said = f"{self._name} reads and writes its state again, after {now - self._troubled:.0f} s"
+            if self._is_told:
+                self._post.send(COORDINATOR, Happened("state", self._name, said))
+            self._troubled, self._is_told = None, False
 
     def _met(self, here: Here) -> None:
         """A server that is reached elsewhere than before: the others are told."""

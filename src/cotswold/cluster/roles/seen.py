@@ -19,7 +19,10 @@ from cotswold.server.messages import FoundSaved, Prepare
 
 def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:
     """All that there is, or what there is of one bucket; ``unsaved``: None where there is no disk."""
-    roads = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
+    named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
+    roads: dict[Endpoint, list[str]] = {}  # those that are one network are one road
+    for name, endpoint in named.items():
+        roads.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
     return Reported(
         machine.name,
@@ -28,7 +31,7 @@ def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket
         0.0 if unsaved is None else unsaved.window_seconds,
         unsaved is not None,
         tuple(sorted(refused.items())),
-        tuple(_road(name, endpoint) for name, endpoint in roads.items()),
+        tuple(_road(", ".join(names), endpoint) for endpoint, names in roads.items()),
     )
 
 

@@ -82,7 +82,8 @@ class Cluster(Section):
     is ended, and another is started: after so long where a process of several is stopped, after three times
     as long where all only wait. A longer wait, for data from elsewhere, needs more."""
     wait: Span = 300.0
-    """Seconds for which the run waits where there is no worker at all, before it saves and ends."""
+    """Seconds for which the run waits where there is no worker at all, before it saves and ends; with
+    `parameter_servers`, where the cluster keeps none of some part of the parameters, or none is reached."""
     metrics: Text | None = None
     """Where the run serves metrics for Prometheus while it is trained, `127.0.0.1:9100`, at the path
     `/metrics`; a port alone is one of this machine's loopback. Whoever reaches it may read it. None where

@@ -368,6 +368,8 @@ class Recipe(Section):
             *("flush_seconds", "address", "ports"),
             *("spread_servers", "encrypt", "silence", "metrics", "parameter_servers", "buckets"),
         }
+        if self.cluster.parameter_servers is not None:
+            own.add("wait")
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")

@@ -1,0 +1,104 @@
+"""Backups of clusters: what `cotswold verify` says of one that is sound, and of damaged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+
+from cotswold.api.backups import restore_backup, write_backup
+from cotswold.api.verify import verify
+from cotswold.cluster.arithmetic import raw
+from cotswold.cluster.description import Description
+from cotswold.cluster.operating import Operator
+from cotswold.cluster.roles.updates import said
+from cotswold.errors import UserError
+from cotswold.optim.updates import Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.copies.saved import Saved
+from cotswold.server.messages import Change, Group
+from cotswold.server.staleness import Staleness
+
+RUN = "c83a0b833eac6e20"
+
+
+class Standing:
+    """A cluster with one run, as whoever backs it up asks it."""
+
+    def __init__(self) -> None:
+        settings = Asynchronous("run", "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
+        self._description = Description(RUN, (("weights", 32, 4),), "float32", 128, 4, said(settings))
+
+    def groups(self) -> dict[str, Group]:
+        return {each: Group(each, 3, "server-a-0") for each in self._description.buckets}
+
+    def description(self, run: str) -> str:
+        return self._description.text
+
+    def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
+        for bucket in buckets:
+            shards = [each for each in self._description.shards if each.server == bucket]
+            numbers = {("x", each.number): _numbers(each.start, each.stop) for each in shards}
+            names = tuple(each.number for each in shards)
+            change = Change(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
+            yield Saved(bucket, 0, 3, 7, change, ("x",), numbers)
+
+
+def _numbers(start: int, stop: int) -> bytes:
+    return bytes(cast(bytes, raw(np.arange(start, stop, dtype=np.float32))))
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    folder = tmp_path / "backup"
+    assert write_backup(cast(Operator, Standing()), folder, None, lambda doing, done: None).startswith("4 ")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def flip(folder: Path, content: bytes) -> None:
+    (place,) = (each for each in folder.rglob("*") if each.is_file() and content in each.read_bytes())
+    whole = bytearray(place.read_bytes())
+    whole[whole.index(content) + 7] ^= 4
+    place.write_bytes(whole)
+
+
+def test_a_sound_backup_is_found_to_be_so_and_nothing_in_it_is_changed(backup: Path) -> None:
+    before = contents(backup)
+    found = verify(backup, progress=False)
+    assert found.kind == "backup" and found.sound, found.findings
+    assert contents(backup) == before
+
+
+def test_a_bit_that_is_flipped_in_a_bucket_or_a_checkpoint_is_named(backup: Path) -> None:
+    flip(backup / "buckets", _numbers(32, 64))
+    (damaged, lacks) = verify(backup, progress=False).findings
+    assert f"{RUN}/" in damaged and "lacks" in lacks
+    flip(backup / "checkpoints", _numbers(0, 16))
+    assert any(".safetensors" in each for each in verify(backup, progress=False).findings)
+
+
+def test_what_a_backup_lacks_is_named(backup: Path) -> None:
+    told = json.loads((backup / "backup.json").read_text())
+    told["buckets"][f"{RUN}/9999"] = [1, 0]
+    (backup / "backup.json").write_text(json.dumps(told))
+    shutil.rmtree(backup / "checkpoints")
+    one, other = verify(backup, progress=False).findings
+    assert f"lacks {RUN}/9999" in one and "has no checkpoint" in other
+    (backup / "backup.json").write_text("{")
+    assert len(verify(backup, progress=False).findings) == 1
+
+
+def test_the_folder_of_a_host_is_no_backup_and_is_said_to_be_a_hosts(backup: Path, tmp_path: Path) -> None:
+    restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
+    (tmp_path / "host" / "events.jsonl").touch()
+    with pytest.raises(UserError, match="is the folder of a host of parameter servers"):
+        verify(tmp_path / "host", progress=False)
