@@ -45,6 +45,9 @@ PUSHES, PULLS = "pushes", "pulls"
 BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
 """Pushes a second with three copies, beside one copy's."""
 BAR_COPIES = 3
+CONGESTION = "cubic"
+"""What Linux does of itself, whatever this machine's TCP does. BBR takes a link without delay for one that
+holds nothing, and keeps it half empty where acknowledgements come late, as they do behind what is handed on."""
 _WAIT_SECONDS, _LATEST_SECONDS = 0.01, 60.0
 _WARM_SECONDS = 0.2
 
@@ -94,6 +97,7 @@ def measured(what: Links, effort: Effort) -> list[Row]:
     rates: _Rates = {group: {PUSHES: [], PULLS: []} for group in groups}
     with ExitStack() as held:
         hosts = held.enter_context(Hosts(1 + most + what.clients, f"{what.megabits}mbit", interfaces=2))
+        hosts.control_congestion(CONGESTION)
         crowd = _Crowd.of(held, what, hosts, groups)
         for verb in (PUSHES, PULLS):  # connections are made, kernels are compiled
             for group in groups:
