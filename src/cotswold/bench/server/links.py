@@ -29,7 +29,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, ratios
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.copies import ONE
+from cotswold.bench.server.copies import BAR_COPIES, ONE
 from cotswold.bench.server.crowd import name_of
 from cotswold.bench.server.kept import Kept
 from cotswold.bench.server.served import Model, forked
@@ -44,10 +44,9 @@ from cotswold.testing.hosts import Hosts, why_not
 PUSHES, PULLS = "pushes", "pulls"
 BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
 """Pushes a second with three copies, beside one copy's."""
-BAR_COPIES = 3
 CONGESTION = "cubic"
 """What Linux does of itself, whatever this machine's TCP does. BBR takes a link without delay for one that
-holds nothing, and keeps it half empty where acknowledgements come late, as they do behind what is handed on."""
+holds nothing, and keeps it half empty where acknowledgements come late, as behind what is handed on."""
 _WAIT_SECONDS, _LATEST_SECONDS = 0.01, 60.0
 _WARM_SECONDS = 0.2
 
