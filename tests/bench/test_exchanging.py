@@ -15,7 +15,7 @@ from cotswold.bench.server.crowd import ASKED
 from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.picture import draw_replicas
 from cotswold.bench.server.replicas import Crowd
-from cotswold.bench.server.served import ROADS, Model, Road, Served, forked
+from cotswold.bench.server.served import ROADS, Model, Road, Served, endpoint_on, forked
 from cotswold.cluster.transport.address import Address
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
@@ -24,7 +24,7 @@ MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 @pytest.mark.parametrize("road", ROADS)
 def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
     with Served(forked(), MODEL, [REPLICA], road) as served:
-        client = Client(road, served.token, REPLICA, 1, served.addresses, served.shards)
+        client = Client(endpoint_on(road, served.token, REPLICA), 1, served.addresses, served.shards)
         client.push(np.arange(MODEL.size, dtype=np.float32))
         place = np.ones(MODEL.size, np.float32)
         install(client, served, place)

@@ -1,5 +1,8 @@
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.bench.small import SMALLEST
@@ -7,13 +10,16 @@ from tests.bench.small import SMALLEST
 from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import OURS
-from cotswold.bench.server import applying, draining, factors
+from cotswold.bench.server import applying, draining, factors, links
 from cotswold.bench.server.applying import MEMORY, Applying
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
+from cotswold.bench.server.links import Links
 from cotswold.bench.server.picture import draw
+from cotswold.bench.server.served import Model
 from cotswold.cli.main import main
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.testing import why_not
 
 
 @pytest.mark.parametrize(("rule", "one"), [(Sgd(), 3), (Momentum(0.9), 5), (Adagrad(), 5)])
@@ -98,3 +104,38 @@ def test_copies_and_deaths_are_measured_named_and_drawn(
     assert all(0 < each < 20 for row in found["rows"] for each in row.get("seconds", {}).get(OURS, ()))
     assert "s until pushes count again" in (tmp_path / "server-copies.svg").read_text()
     assert not (tmp_path / "server.json").exists()
+    linked = {row["operation"]: row for row in found["rows"] if row["group"] == "links"}
+    if why_not() is None:
+        named = ("1 copy", "2 copies by star", "2 copies by chain")
+        assert set(linked) == {f"{verb}, {each}" for verb in ("pushes", "pulls") for each in named}
+        assert all(
+            min(each for some in row["rates"].values() for each in some) > 0 for row in linked.values()
+        )
+        assert "as often a second" in (tmp_path / "server-links.svg").read_text()
+    else:
+        assert "root" in said and not (tmp_path / "server-links.svg").exists()
+
+
+def test_slow_links_have_bars_for_three_copies_by_star_and_by_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"1 copy": 20.0, "star": 10.0, "chain": 17.0}
+
+    class Crowd:
+        def rate(self, group: Any, verb: str, _: float) -> float:
+            return 20.0 if verb == "pulls" else rates["1 copy" if group.copies == 1 else group.way]
+
+    monkeypatch.setattr(links, "why_not", lambda: None)
+    monkeypatch.setattr(links, "Hosts", lambda *_, **__: nullcontext(SimpleNamespace(control_congestion=id)))
+    monkeypatch.setattr(links._Crowd, "of", lambda *_: Crowd())
+    rows = links.measured(Links(200, Model((("w", 4, 4),), 64), counts=(3, 2)), SMALLEST)
+    found = {row.place.operation: row.verdicts[0] for row in rows}
+    assert list(found)[:2] == ["pushes, 2 copies by star", "pushes, 2 copies by chain"]
+    star, chain = found["pushes, 3 copies by star"], found["pushes, 3 copies by chain"]
+    assert (star.bar, star.met) == (0.45, True) and (chain.bar, chain.met) == (0.9, False)
+    assert chain.ratio.median == pytest.approx(0.85)
+    assert {each.bar for name, each in found.items() if "3 copies" not in name or "pulls" in name} == {None}
+
+
+def test_where_no_hosts_can_be_made_a_row_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "why_not", lambda: "this user is not root")
+    (row,) = links.measured(Links(200, Model((("w", 4, 4),), 64)), SMALLEST)
+    assert row.place.operation == "not measured" and row.note == "this user is not root" and not row.verdicts

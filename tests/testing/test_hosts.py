@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.errors import UserError
+from cotswold.errors import MachineError, UserError
 from cotswold.host import address_for_peers
 from cotswold.testing import Hosts, is_running, remove_leftovers, wait_until, why_not
 from cotswold.testing.hosts import HEADER_BYTES, Traffic
@@ -198,6 +198,18 @@ def test_a_link_is_slowed_and_freed() -> None:
         slow = send(hosts)[0]
         hosts.slow(0, None)
         assert send(hosts)[0] < slow / 2
+
+
+def test_congestion_is_controlled_as_is_said_whatever_the_machine_does() -> None:
+    with Hosts(2) as hosts:
+        with pytest.raises(MachineError, match="Unknown tcp congestion algorithm"):
+            hosts.control_congestion("nothing-at-all")
+        hosts.control_congestion("reno")
+        with hosts.entered(0):
+            server = socket.create_server((hosts.address(0), 0))
+        with server, hosts.entered(1), socket.create_connection(server.getsockname()) as caller:
+            by = caller.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert by.rstrip(b"\0") == b"reno"
 
 
 def test_a_program_is_started_on_a_host_and_found_there_with_what_it_has_started(tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ def server(
     and memory; shards a second through the whole queue of a server; pushes to and pulls
     from a server's process beside raw ZeroMQ frames over the same kind of socket, and
     beside memcpy; how many replicas of adam-mnist one server process serves; what a push
-    costs servers that keep 1 to 5 copies, and how long it waits where one dies. Each row
-    with a bar says whether it is met.
+    costs servers that keep 1 to 5 copies; how many they take, and answer pulls, on links of
+    200 Mb/s, by star and by chain, beside one copy (hosts are network namespaces: root and
+    iproute2 are needed, and a row says so where they lack); how long a push waits where a
+    server dies. Each row with a bar says whether it is met.
 
     Examples:
 
@@ -52,6 +54,8 @@ def server(
 
       cotswold bench server --copies 1..5 --only failover
 
+      cotswold bench server --only links --out .
+
       cotswold bench server --trace runs/mine --out .
 
       cotswold bench server --threads 1,2 --out benchmarks/results
@@ -61,8 +65,8 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, drain, factors, push, pull, replicas, copies, failover; several
-        with commas between, or given again.
+        A group: apply, drain, factors, push, pull, replicas, copies, links,
+        failover; several with commas between, or given again.
     match
         Only what has this text in its name.
     quick
@@ -72,8 +76,8 @@ def server(
         real servers, at its own speed and as fast as can be; updates of weights a second
         by deltas and by factors on 1 and 2 servers, and simulated on more.
     copies
-        How many copies servers keep, as in 1..5 or 1,3; nothing else is measured then
-        but what --only names.
+        How many copies servers keep, as in 1..5 or 1,3: groups copies and links; nothing
+        else is measured then but what --only names.
     out
         A directory for server.json (every sample; of a trace server-trace.json, with
         --copies server-copies.json) and

@@ -21,9 +21,9 @@ from cotswold.server.messages import Message, Send
 
 AnyMessage = Message | beginning.Message
 
-_TOGETHER_BYTES = 16 << 20
-"""Of messages that go together, but for the last of them."""
-
+_TOGETHER_BYTES, _APART_BYTES = 16 << 20, 256 << 10
+"""Of messages that go together, but for the last of them: on one host, and to another. There nobody hears the
+first before the last of them has come, so that a slow link would do nothing else meanwhile."""
 
 _UNKNOWN = "unknown"
 _UNKNOWN_NAMES = 16
@@ -92,14 +92,24 @@ class Post:
 
     def deliver(self, sends: Iterable[Send]) -> None:
         """Send several messages, those for one peer together, in their order."""
-        together: dict[str, Packing] = {}
+        together: dict[str, tuple[Packing, int]] = {}
         for each in sends:
-            packing = together.setdefault(each.to, Packing())
+            if each.to not in together:
+                together[each.to] = Packing(), self._most_bytes(each.to)
+            packing, most = together[each.to]
             packing.add(each.message)
-            if packing.buffer_bytes > _TOGETHER_BYTES:
-                self.endpoint.send(each.to, *together.pop(each.to).packed())
-        for peer, packing in together.items():
+            if packing.buffer_bytes > most:
+                del together[each.to]
+                self.endpoint.send(each.to, *packing.packed())
+        for peer, (packing, _) in together.items():
             self.endpoint.send(peer, *packing.packed())
+
+    def _most_bytes(self, peer: str) -> int:
+        """Of messages that go together to a peer."""
+        try:
+            return _TOGETHER_BYTES if self.endpoint.is_here(peer) else _APART_BYTES
+        except KeyError:  # it is not connected
+            return _TOGETHER_BYTES
 
     def receive(self, timeout: float | None) -> Event | None:
         """The next message or event within so many seconds; what is no message is counted and passed over.

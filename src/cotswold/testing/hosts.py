@@ -191,6 +191,19 @@ class Hosts:
                 wanted = "noqueue" if rate is None else _bucket(rate)
                 run(*f"tc -n {where} qdisc replace dev {device} root {wanted}".split())
 
+    def control_congestion(self, by: str) -> None:
+        """From now on TCP of all hosts controls congestion by an algorithm of the kernel's, such as
+        ``"cubic"``, whatever this machine's does; raises MachineError for one that it does not have."""
+        for host, name in enumerate(self._names):
+            batch(
+                name,
+                [
+                    f"route replace 10.97.{network}.0/24 dev eth{network} proto kernel scope link "
+                    f"src {self.address(host, network)} congctl {by}"
+                    for network in range(self.interfaces)
+                ],
+            )
+
     def _wire_neighbour(
         self, here: int, there: int, networks: Iterable[int] | None, card: str | None
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, copies, draining, exchanging, factors, failover, replicas
+from cotswold.bench.server import applying, copies, draining, exchanging, factors, failover, links, replicas
 from cotswold.bench.server.applying import Applying
 from cotswold.bench.server.copies import ROAD as COPIED
 from cotswold.bench.server.copies import Copies
@@ -16,14 +16,17 @@ from cotswold.bench.server.draining import Draining
 from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.failover import KILLED, STOPPED, Failover
+from cotswold.bench.server.links import Links
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Road
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
-GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "failover")
+GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "links", "failover")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
 KILO = MEGA >> 10
+MEGABITS = 200
+"""A second, of slow links."""
 RULES: tuple[Rule, ...] = (Deltas(), Sgd(), Momentum(0.9), Adagrad())
 FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
@@ -36,6 +39,7 @@ def cases() -> list[Case[Any]]:
         *_exchanges(shards, 16 << 20, ROADS),
         Case("replicas", "adam-mnist", replicas.measured, Crowd(), once=True),
         *_copies((1 << 14, 1 << 20), 16 << 20, (1, 2, 3, 4, 5)),
+        *_links(1 << 20, (1, 2, 3, 4, 5)),
         *_failovers(1 << 20, 9),
     ]
 
@@ -47,6 +51,7 @@ def quick_cases() -> list[Case[Any]]:
         *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),
         Case("replicas", "adam-mnist", replicas.measured, Crowd((1, 2), 0.3), once=True),
         *_copies((1 << 14,), 1 << 18, (1, 2)),
+        *_links(1 << 18, (1, 2), clients=2, seconds=0.3),
         *_failovers(1 << 18, 1),
     ]
 
@@ -65,6 +70,12 @@ def _copies(shards: tuple[int, ...], vector_bytes: int, counts: tuple[int, ...])
         if one.verb == "push"
     ]
     return [Case("copies", one.name, copies.measured, one, once=True) for one in found]
+
+
+def _links(vector_bytes: int, counts: tuple[int, ...], **few: Any) -> list[Case[Any]]:
+    (one,) = (one for one in exchanges((1 << 14,), vector_bytes, (COPIED,)) if one.verb == "push")
+    what = Links(MEGABITS, one.model, counts, **few)
+    return [Case("links", what.name, links.measured, what, once=True)]
 
 
 def _failovers(vector_bytes: int, times: int) -> list[Case[Any]]:

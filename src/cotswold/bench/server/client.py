@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.bench.server.served import RUN, Road, endpoint_on, heard
+from cotswold.bench.server.served import RUN, heard
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
+from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
-from cotswold.host import Token
 from cotswold.server import messages as m
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
@@ -24,18 +24,16 @@ class Client:
 
     def __init__(
         self,
-        road: Road,
-        token: Token,
-        name: str,
+        endpoint: Endpoint,
         session: int,
         addresses: Mapping[str, str],
         shards: Sequence[m.Shard],
         kind: str = "gradient",
         controllers: Mapping[str, str] | None = None,
     ) -> None:
-        """``kind``: of pushes that come whole; ``controllers``: addresses, where servers keep copies."""
+        """``endpoint`` is closed with this; ``kind``: of pushes that come whole; ``controllers``: addresses,
+        where servers keep copies."""
         self._session = session
-        endpoint = endpoint_on(road, token, name)
         self.post = RoutedPost(endpoint, controllers) if controllers else Post(endpoint)
         self._own: dict[str, list[m.Shard]] = {}
         for one in shards:

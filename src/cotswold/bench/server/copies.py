@@ -22,7 +22,8 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.exchanging import REPLICA
 from cotswold.bench.server.kept import Kept
-from cotswold.bench.server.served import Model, Road, Served, forked
+from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
+from cotswold.bench.server.site import OneHost
 from cotswold.cluster.arithmetic import Array
 
 BAR, BAR_COPIES = 3.3, 3
@@ -71,12 +72,13 @@ def measured(what: Copies, effort: Effort) -> list[Row]:
 def _opened(held: ExitStack, what: Copies, count: int) -> tuple[Served | Kept, Client]:
     if count == 0:
         plain = held.enter_context(Served(forked(), what.model, [REPLICA], ROAD))
-        client = Client(ROAD, plain.token, REPLICA, 1, plain.addresses, plain.shards)
+        client = Client(endpoint_on(ROAD, plain.token, REPLICA), 1, plain.addresses, plain.shards)
         held.callback(client.close)
         return plain, client
-    kept = held.enter_context(Kept(forked(), what.model, [REPLICA], ROAD, copies=count, buckets=what.buckets))
+    site = OneHost(ROAD)
+    kept = held.enter_context(Kept(forked(), what.model, [REPLICA], site, copies=count, buckets=what.buckets))
     addresses = dict.fromkeys(kept.buckets, "")
-    client = Client(ROAD, kept.token, REPLICA, 1, addresses, kept.shards, controllers=kept.controllers)
+    client = Client(site.endpoint(REPLICA), 1, addresses, kept.shards, controllers=kept.controllers)
     held.callback(client.close)
     return kept, client
 

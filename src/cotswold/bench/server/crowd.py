@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import Road, Served, environ_of
+from cotswold.bench.server.served import Road, Served, endpoint_on, environ_of
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
 from cotswold.server.messages import Shard
@@ -61,7 +61,7 @@ class Peer:
         token = token_of(os.environ)
         assert token is not None, "it was given to the process"
         shards = [Shard(*one) for one in self.shards]
-        return Client(self.road, token, self.name, self.session, self.addresses, shards, kind)
+        return Client(endpoint_on(self.road, token, self.name), self.session, self.addresses, shards, kind)
 
     def await_others(self) -> None:
         """Say that this process is ready, and wait until all are."""

@@ -23,7 +23,7 @@ from cotswold.bench.measure import interleaved, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.raw import RawPeer
-from cotswold.bench.server.served import Model, Road, Served, forked
+from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.host import Token
 
@@ -64,7 +64,7 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
     with ExitStack() as held:
         processes = forked()
         served = held.enter_context(Served(processes, what.model, [REPLICA], what.road))
-        client = Client(what.road, served.token, REPLICA, 1, served.addresses, served.shards)
+        client = Client(endpoint_on(what.road, served.token, REPLICA), 1, served.addresses, served.shards)
         held.callback(client.close)
         peer = held.enter_context(
             RawPeer(processes, Token.new(), tcp=what.road.startswith("TCP"), curve="CURVE" in what.road)

@@ -26,6 +26,7 @@ from cotswold.bench.server.copies import ROAD
 from cotswold.bench.server.exchanging import REPLICA
 from cotswold.bench.server.kept import LEASE_SECONDS, Kept
 from cotswold.bench.server.served import Model, forked
+from cotswold.bench.server.site import OneHost
 from cotswold.errors import MachineError
 
 KILLED, STOPPED = "killed", "stopped"
@@ -89,19 +90,20 @@ def measured(what: Failover, _: Effort) -> list[Row]:
     """One row: seconds, of so many servers."""
     vector = np.full(what.model.size, 1e-3, np.float32)
     with ExitStack() as held:
+        site = OneHost(ROAD)
         kept = held.enter_context(
             Kept(
                 forked(),
                 what.model,
                 [REPLICA],
-                ROAD,
+                site,
                 servers=_SERVERS,
                 copies=_COPIES,
                 buckets=what.buckets,
             )
         )
         addresses = dict.fromkeys(kept.buckets, "")
-        client = Client(ROAD, kept.token, REPLICA, 1, addresses, kept.shards, controllers=kept.controllers)
+        client = Client(site.endpoint(REPLICA), 1, addresses, kept.shards, controllers=kept.controllers)
         held.callback(client.close)
         pushing = _Pushing(client, vector)
         thread = threading.Thread(target=pushing.run)

@@ -18,28 +18,26 @@ from pathlib import Path
 from cotswold.bench.server.served import (
     RUN,
     Model,
-    Road,
     counts_of,
-    endpoint_on,
-    environ_of,
     heard,
     order,
-    reach_of,
     write_zeros,
 )
+from cotswold.bench.server.site import Site
 from cotswold.cluster.description import Description
 from cotswold.cluster.messages import Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
-from cotswold.host import Call, ForkServer, Process, Token
+from cotswold.host import Call, ForkServer, Process
 from cotswold.server import messages as m
 from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.copying import Copying, Way
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1
+_NEVER = 1e9
 LEASE_SECONDS = 1.0
 
 
@@ -52,14 +50,17 @@ class Kept:
         processes: ForkServer,
         model: Model,
         sessions: Sequence[str],
-        road: Road,
+        site: Site,
         *,
         copies: int,
         servers: int = 0,
         buckets: int = 64,
+        way: Way = "star",
+        is_led_by_one: bool = False,
     ) -> None:
-        """``servers``: as many as copies where nothing is said."""
-        self.model, self.road, self.token = model, road, Token.new()
+        """``servers``: as many as copies where nothing is said; ``is_led_by_one``: the first of them is the
+        primary of all buckets for as long as it lives."""
+        self.model, self._site, self._way = model, site, way
         self._count, self._copies, self._forked = servers or copies, copies, processes
         self._servers: dict[str, Process] = {}
         self._number = 0
@@ -67,14 +68,23 @@ class Kept:
         self.shards, self.buckets = described.shards, described.buckets
         self._addresses: dict[str, str] = {}
         self._held = ExitStack()
-        self._post = RoutedPost(endpoint_on(road, self.token, m.COORDINATOR), {CONTROLLER: ""})
+        self._post = RoutedPost(self._site.endpoint(m.COORDINATOR), {CONTROLLER: ""})
+        self._client = self._post
         try:
+            own = self._site.client()
+            if own is not None:
+                self._client = RoutedPost(own, {CONTROLLER: ""})
             folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
-            self._start(folder)
-            self._post.meet((bucket, "") for bucket in self.buckets)
-            self._make(m.Create(RUN, described.text, self.buckets, self._count))
-            write_zeros(self._post, model, self.shards)
-            order(self._post, self.buckets, sessions)
+            self._start(folder, is_led_by_one)
+            for post in (self._post, self._client):
+                post.find(self.controllers)
+                post.meet((bucket, "") for bucket in self.buckets)
+            self._make(m.Create(RUN, described.text, self.buckets, len(self._servers)))
+            write_zeros(self._client, model, self.shards)
+            order(self._client, self.buckets, sessions)
+            for _ in range(len(self._servers), self._count):  # which get copies of what the first one leads
+                self.start_server()
+            self.wait_until_whole()
         except BaseException:
             self.close()
             raise
@@ -109,7 +119,7 @@ class Kept:
         """Start one more, and wait until it is there."""
         name = f"server-{self._number}"
         self._number += 1
-        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying())}
+        told = {"host": name, "controllers": self.controllers, "copying": asdict(Copying(way=self._way))}
         self._servers[name] = self._forked.start(self._call(name, "keeper", told))
         heard(self._post, self._serving, lambda: name in self._addresses)
 
@@ -132,9 +142,11 @@ class Kept:
 
     def close(self) -> None:
         """End all."""
+        processes = Post(self._post.endpoint)  # by names, wherever buckets are
         for name in self._addresses:
-            self._post.send(name, Finish())
-        self._post.endpoint.close()
+            processes.send(name, Finish())
+        for post in (self._client, self._post):
+            post.endpoint.close()
         for process in self._servers.values():
             process.end()
         self._held.close()
@@ -145,14 +157,16 @@ class Kept:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _start(self, folder: Path) -> None:
+    def _start(self, folder: Path, is_led_by_one: bool) -> None:
         control = asdict(Control(copies=self._copies, lease_seconds=LEASE_SECONDS))
+        if is_led_by_one:
+            control["handover_seconds"] = _NEVER
         state = {"state": asdict(Place(sqlite=str(folder / "state.sqlite"))), "control": control}
         process = self._forked.start(self._call(CONTROLLER, "controller", state))
         self._held.callback(process.end)
         heard(self._post, self._serving, lambda: bool(self._addresses))
         self._post.find(self.controllers)
-        for _ in range(self._count):
+        for _ in range(1 if is_led_by_one else self._count):
             self.start_server()
 
     def _make(self, wanted: m.Create) -> None:
@@ -167,9 +181,8 @@ class Kept:
         time.sleep(LEASE_SECONDS / 2)  # within which primaries hear of their groups, and have leases
 
     def _call(self, name: str, role: str, more: Mapping[str, object]) -> Call:
-        told = {"name": name, "coordinator": self._post.endpoint.address, "reach": reach_of(self.road).said()}
-        function = f"cotswold.cluster.roles.{role}:main"
-        return Call(name, function, {**told, **more}, environ_of(self.road, self.token))
+        told = {"coordinator": self._post.endpoint.address, **more}
+        return self._site.call(name, role, told)
 
     def _serving(self, message: AnyMessage) -> None:
         if isinstance(message, Serving):

@@ -1,5 +1,5 @@
 """The result of `bench server` as pictures: which share of its limit every operation reaches, how many
-replicas a server serves, recorded traffic against the number of servers.
+replicas a server serves, recorded traffic against the number of servers, what copies cost.
 
 Knows: matplotlib, the style of the pictures of kernels. Does not know: how anything was measured.
 """
@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from cotswold.bench.kernels.picture import BLUE, INK, STYLE, WIDE_INCHES, save
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
-from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE
+from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE, ONE
 from cotswold.bench.server.crowd import ASKED
+from cotswold.bench.server.links import BARS, PULLS, PUSHES
 
 _ROW_INCHES = 0.22
 _ORANGE = "#d9822b"
@@ -214,6 +215,43 @@ def draw_copies(server: Document, file: Path) -> bool:
     return True
 
 
+def draw_links(server: Document, file: Path) -> bool:
+    """Pushes and pulls a second on slow links beside one copy's, against the number of copies.
+
+    False where none were measured.
+    """
+    every: Any = server["rows"]
+    rows = [row for row in every if row["group"] == "links" and row["verdicts"]]
+    if not rows:
+        return False
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDE_INCHES * 0.75, 3.6), layout="constrained")
+        axis = figure.subplots()
+        axis.patch.set_alpha(0)
+        for way, colour in (("star", BLUE), ("chain", _ORANGE)):
+            for verb, style in ((PUSHES, "-"), (PULLS, ":")):
+                own = [row for row in rows if row["facts"]["verb"] == verb]
+                own = [row for row in own if row["facts"]["copies"] == 1 or row["facts"]["way"] == way]
+                axis.plot(
+                    [row["facts"]["copies"] for row in own],
+                    [_ratio(row, ONE)["median"] for row in own],
+                    color=colour,
+                    linestyle=style,
+                    marker="o",
+                    markersize=4,
+                    label=f"{verb}, {way}",
+                )
+        axis.plot([BAR_COPIES] * len(BARS), [*BARS.values()], "_", color=INK, markersize=18, label="bars")
+        axis.set_xticks(sorted({row["facts"]["copies"] for row in rows}))
+        axis.set_ylim(0)
+        axis.set_xlabel("copies")
+        axis.set_ylabel("as often a second as with one copy")
+        axis.set_title(f"{rows[0]['shape']}, {rows[0]['facts']['clients']} clients", fontsize=10)
+        figure.legend(loc="outside lower center", ncols=3)
+        save(figure, file)
+    return True
+
+
 def _ratio(row: Any, against: str) -> Any:
     return next(one["ratio"] for one in row["verdicts"] if one["against"] == against)
 
@@ -223,5 +261,6 @@ PICTURES: dict[str, Callable[[Document, Path], bool]] = {
     "server-replicas.svg": draw_replicas,
     "server-trace.svg": draw_trace,
     "server-copies.svg": draw_copies,
+    "server-links.svg": draw_links,
 }
 """The pictures of a result by the names of their files."""

@@ -20,6 +20,8 @@ from cotswold.server.control.settings import MOST_COPIES
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
 """Of a replay."""
+_OF_COPIES = ("copies", "links")
+"""Groups that are about numbers of copies."""
 
 
 def measure_server(
@@ -44,7 +46,7 @@ def measure_server(
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
     chosen: list[Case[Any]] = []
-    every, groups = quick_cases() if quick else cases(), list(only) + ["copies"] * bool(copies)
+    every, groups = quick_cases() if quick else cases(), list(only) + [*_OF_COPIES] * bool(copies)
     if trace is None or groups:
         chosen = [_with(one, copies) for one in some(every, groups, match, GROUPS)]
     if trace is not None:
@@ -56,7 +58,7 @@ def measure_server(
 
 def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
     """The same, of these numbers of copies, where it is about copies and there are some."""
-    if case.group != "copies" or not copies:
+    if case.group not in _OF_COPIES or not copies:
         return case
     if not all(1 <= count <= MOST_COPIES for count in copies):
         raise UserError(f"copies {list(copies)}; a bucket has 1 to {MOST_COPIES}")

@@ -1,0 +1,235 @@
+"""What copies cost where links are the bound: pushes and pulls, each server on a host with a slow link.
+
+Knows: hosts, ways, the bars, the clients' processes. Does not know: how messages travel, how copies are kept.
+
+One server is the primary of all there is. Several clients, each on a host with a link of its own, push, or
+pull, as fast as they are answered, so that the link of the primary is what bounds them. In a star it carries
+what is different once for each other copy, in a chain once. With one copy it carries pushes alone.
+
+All numbers of copies are there at once, on the same hosts, and take turns: those whose turn it is not say
+little more than that they live.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, ratios
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.server.client import Client
+from cotswold.bench.server.copies import BAR_COPIES, ONE
+from cotswold.bench.server.crowd import name_of
+from cotswold.bench.server.kept import Kept
+from cotswold.bench.server.served import Model, forked
+from cotswold.bench.server.site import DATA, LinkedHosts
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError
+from cotswold.host import Process, Token, keep_freed_bytes, token_of
+from cotswold.server.copies.copying import Way
+from cotswold.server.messages import Shard
+from cotswold.testing.hosts import Hosts, why_not
+
+PUSHES, PULLS = "pushes", "pulls"
+BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}
+"""Pushes a second with three copies, beside one copy's."""
+CONGESTION = "cubic"
+"""What Linux does of itself, whatever this machine's TCP does. BBR takes a link without delay for one that
+holds nothing, and keeps it half empty where acknowledgements come late, as behind what is handed on."""
+_WAIT_SECONDS, _LATEST_SECONDS = 0.01, 60.0
+_WARM_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Links:
+    """A vector in buckets, clients, and for how long they push, and pull, in each round."""
+
+    megabits: int
+    model: Model
+    counts: Sequence[int] = (1, 2, 3, 4, 5)
+    """Of copies."""
+    buckets: int = 16
+    clients: int = 6
+    seconds: float = 2.0
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"links of {self.megabits} Mb/s"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """So many copies, kept by a way; with one there is none."""
+
+    copies: int
+    way: Way
+
+    @property
+    def name(self) -> str:
+        return ONE if self.copies == 1 else f"{self.copies} copies by {self.way}"
+
+
+_Rates = dict[_Group, dict[str, list[float]]]
+"""By verb, how often a second all clients did it in each round."""
+
+
+def measured(what: Links, effort: Effort) -> list[Row]:
+    """A row for each verb, number of copies and way; one that says why there are none where this machine does
+    not make hosts."""
+    why = why_not()
+    if why is not None:
+        return [Row(RowKey("links", what.name, "not measured"), f"{PUSHES}/s", {}, {}, "rates", note=why)]
+    one, most = _Group(1, "star"), max(what.counts)
+    groups = [one, *(_Group(count, way) for count in sorted({*what.counts} - {1}) for way in BARS)]
+    rates: _Rates = {group: {PUSHES: [], PULLS: []} for group in groups}
+    with ExitStack() as held:
+        hosts = held.enter_context(Hosts(1 + most + what.clients, f"{what.megabits}mbit", interfaces=2))
+        hosts.control_congestion(CONGESTION)
+        crowd = _Crowd.of(held, what, hosts, groups)
+        for verb in (PUSHES, PULLS):  # connections are made, kernels are compiled
+            for group in groups:
+                crowd.rate(group, verb, _WARM_SECONDS)
+        for _ in range(effort.rounds.most):
+            for verb in (PUSHES, PULLS):
+                for group in groups:
+                    rates[group][verb].append(crowd.rate(group, verb, what.seconds))
+    wanted = [group for group in groups if group.copies in what.counts]
+    return [
+        _row(what, verb, group, rates[group][verb], rates[one][verb])
+        for verb in rates[one]
+        for group in wanted
+    ]
+
+
+def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Sequence[float]) -> Row:
+    bar = BARS[group.way] if verb == PUSHES and group.copies == BAR_COPIES else None
+    samples = {OURS: own, ONE: one}
+    facts: dict[str, object] = {
+        "copies": group.copies,
+        "way": group.way,
+        "verb": verb,
+        "buckets": what.buckets,
+        "clients": what.clients,
+        "parameters": what.model.size,
+        "megabits": what.megabits,
+    }
+    return Row(
+        RowKey("links", what.name, f"{verb}, {group.name}"),
+        f"{verb}/s",
+        {by: Spread.of(each) for by, each in samples.items()},
+        samples,
+        "rates",
+        [Comparison(ONE, ratios(own, one), bar)],
+        facts=facts,
+    )
+
+
+# --- the clients' processes, which share a folder with this one ---
+
+
+@dataclass
+class _Crowd:
+    """Those of all clients: each is a client of all groups."""
+
+    folder: Path
+    processes: list[Process] = field(default_factory=list)
+    turns: int = 0
+
+    @classmethod
+    def of(cls, held: ExitStack, what: Links, hosts: Hosts, groups: Sequence[_Group]) -> _Crowd:
+        """Start servers of all groups on hosts from 1 on, and a client on each of the last hosts."""
+        crowd = cls(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-"))))
+        token, names = Token.new(), [name_of(number) for number in range(what.clients)]
+        served: dict[str, dict[str, object]] = {}
+        for group in groups:
+            kept = held.enter_context(
+                Kept(
+                    *(forked(), what.model, names, LinkedHosts(hosts, token)),
+                    copies=group.copies,
+                    buckets=what.buckets,
+                    way=group.way,
+                    is_led_by_one=True,
+                )
+            )
+            served[group.name] = {
+                "controllers": kept.controllers,
+                "shards": [astuple(one) for one in kept.shards],
+            }
+        for number, name in enumerate(names):
+            host = hosts.count - what.clients + number
+            told = {
+                "name": name,
+                "session": number + 1,
+                "address": hosts.address(host, DATA),
+                "served": served,
+                "folder": str(crowd.folder),
+            }
+            process = forked().start(LinkedHosts(hosts, token).on(host, name, f"{__name__}:take_turns", told))
+            held.callback(process.end)
+            crowd.processes.append(process)
+        return crowd
+
+    def rate(self, group: _Group, verb: str, seconds: float) -> float:
+        """How often a second all clients together do something for so long; raises MachineError where one of
+        them ends."""
+        turn, self.turns = self.turns, self.turns + 1
+        _leave(self.folder / f"turn-{turn}", [group.name, verb, seconds])
+        files = [self.folder / f"{process.name}-{turn}" for process in self.processes]
+        deadline = time.monotonic() + seconds + _LATEST_SECONDS
+        while not all(each.exists() for each in files):
+            if time.monotonic() > deadline or any(each.code() is not None for each in self.processes):
+                raise MachineError(f"clients on slow links have said nothing of {verb} of {group.name}")
+            time.sleep(_WAIT_SECONDS)
+        return float(sum(json.loads(each.read_text()) for each in files))
+
+
+def take_turns(*, name: str, session: int, address: str, served: Mapping[str, Any], folder: str) -> int:
+    """The life of a client: it pushes to a group of servers, or pulls, whenever it is told to, and says how
+    often a second it did."""
+    keep_freed_bytes()
+    token = token_of(os.environ)
+    assert token is not None, "it was given to the process"
+    acts: dict[tuple[str, str], Callable[[], object]] = {}
+    for group, told in served.items():
+        shards = [Shard(*one) for one in told["shards"]]
+        endpoint = Endpoint(token, name, host=address, encrypt=False, apart=True)
+        buckets = dict.fromkeys((one.server for one in shards), "")
+        client = Client(endpoint, session, buckets, shards, controllers=told["controllers"])
+        gradient = np.full(max(one.stop for one in shards), 1e-3, np.float32)
+        acts[group, PUSHES] = partial(client.push, gradient)
+        acts[group, PULLS] = partial(client.pull, whole=True)
+    turn = 0
+    while True:
+        while not (Path(folder) / f"turn-{turn}").exists():
+            time.sleep(_WAIT_SECONDS)
+        group, verb, seconds = json.loads((Path(folder) / f"turn-{turn}").read_text())
+        _leave(Path(folder) / f"{name}-{turn}", _rate(acts[group, verb], seconds))
+        turn += 1
+
+
+def _rate(act: Callable[[], object], seconds: float) -> float:
+    """How often it is done a second."""
+    begun, times = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        act()
+        times += 1
+    return times / (time.perf_counter() - begun)
+
+
+def _leave(file: Path, words: object) -> None:
+    """So that whoever sees the file can read it whole."""
+    beside = file.with_name(f"{file.name}.part")
+    beside.write_text(json.dumps(words))
+    beside.rename(file)
