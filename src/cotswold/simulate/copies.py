@@ -27,7 +27,7 @@ TICK_SECONDS = 0.05
 SAVING_SECONDS = 0.3
 """How often a server puts on its disk what is different."""
 Watch = Callable[[str, Sequence[Send]], None]
-"""Called with whatever a server says, when it says it."""
+"""Called with whatever a server or a client says, when it says it."""
 
 
 class Clock:
@@ -52,14 +52,18 @@ class SharedState:
         random: Random,
         *,
         lost: float = 0.0,
+        late: float = 0.0,
+        late_seconds: float = 3.0,
         watch: Callable[[str, str | None, str | None], None] = lambda key, old, new: None,
     ) -> None:
-        """``watch`` is called with each key that is put, and what stood there, and stands there now."""
+        """Of requests a share is ``late``, by so many seconds at most; ``watch`` is called with each key that
+        is put, and what stood there, and stands there now."""
         self.items: dict[str, str] = {}
         self._watch = watch
         self.is_cut: set[str] = set()
         """Controllers whose requests do not come through."""
         self._loop, self._random, self._lost = loop, random, lost
+        self._late, self._late_seconds = late, late_seconds
 
     def ask(
         self, who: str, wish: Wish, answered: Callable[[Wish, dict[str, str] | bool | None], None]
@@ -74,7 +78,10 @@ class SharedState:
             outcome = self._do(wish)
             self._loop.after(self._seconds(), lambda: answered(wish, None if is_lost else outcome))
 
-        self._loop.after(self._seconds(), arrive)
+        is_late = self._late > 0 and self._random.random() < self._late
+        self._loop.after(
+            self._seconds() + (self._random.random() * self._late_seconds if is_late else 0.0), arrive
+        )
 
     def _seconds(self) -> float:
         return 0.001 + self._random.random() * 0.01
@@ -205,13 +212,22 @@ class KeeperPlayer(PlayedProcess):
 class RoutedNetwork(Network):
     """A network for clients that know buckets by name, and servers not at all; ``inner`` carries messages."""
 
-    def __init__(self, inner: Network, buckets: Sequence[str], controllers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        inner: Network,
+        buckets: Sequence[str],
+        controllers: Sequence[str],
+        watch: Watch = lambda client, sends: None,
+    ) -> None:
+        """``watch`` is called with whatever a client says."""
         super().__init__(inner.loop, inner.random)
+        self._watch = watch
         self._inner, self._buckets, self._controllers = inner, tuple(buckets), tuple(controllers)
         self._gates: dict[str, _Gate] = {}
 
     def send(self, sender: str, sends: list[Send]) -> None:
         """Hand over messages."""
+        self._watch(sender, sends)
         self._gate(sender).send(sends)
 
     def _gate(self, name: str) -> _Gate:

@@ -59,6 +59,12 @@ class Network:
         """That each has sent."""
         self.cut: set[tuple[str, str]] = set()
         """(sender, receiver) between whom nothing comes through, one way."""
+        self.takes: Callable[[str, str], float] | None = None
+        """How many seconds more a message takes from one to another."""
+        self.sent: Callable[[str, Send], None] | None = None
+        """Told of whatever is sent, by whom; may do anything but send."""
+        self.heard: Callable[[str, Send, float, bool], None] | None = None
+        """Told of whatever comes, by whom and when it was sent, and whether it comes through."""
         self._free: dict[str, float] = {}
         """When each one's port is free."""
 
@@ -66,11 +72,15 @@ class Network:
         """Hand over messages."""
         for send in sends:
             self.messages += 1
+            if self.sent is not None:
+                self.sent(sender, send)
             size = self.size(send.message)
             self.bytes[sender] = self.bytes.get(sender, 0) + size
             start = max(self.loop.now, self._free.get(sender, 0.0))
             self._free[sender] = start + size / self.bytes_per_second
             seconds = self._free[sender] - self.loop.now + self.latency_seconds
+            if self.takes is not None:
+                seconds += self.takes(sender, send.to)
             faults = self.faults
             if faults.lost and self.random.random() < faults.lost:
                 continue
@@ -81,9 +91,14 @@ class Network:
                 self._carry(sender, send, seconds + self.random.random() * faults.late_seconds)
 
     def _carry(self, sender: str, send: Send, seconds: float) -> None:
+        sent = self.loop.now
+
         def arrive() -> None:
             player = self.players.get(send.to)
-            if player is not None and (sender, send.to) not in self.cut:
+            comes = player is not None and (sender, send.to) not in self.cut
+            if self.heard is not None:
+                self.heard(sender, send, sent, comes)
+            if player is not None and comes:
                 player.receive(sender, send.message)
 
         self.loop.after(seconds, arrive)

@@ -1,15 +1,34 @@
-"""What must be true of buckets, judged by what servers say and by nothing that they know.
+"""What must be true of buckets, judged by what servers and clients say and by nothing that they know.
 
-Knows: every message that a server sent to a client, who sent it and when. Does not know: how anybody decided.
+Knows: every message between a server and a client, who sent it and when; every group as it is written down.
+Does not know: how anybody decided, what a server has.
+
+    what is said                       what must be so
+    anything of a bucket in a term     nobody else has said anything in this term, or in a later one
+    Applied                            an update has one answer, whoever gives it and however often
+    UpdateRefused, for its number      all that was acknowledged to that session is known
+    PulledNewer                        versions never go back; the numbers of a version are always the same
+    Ordered                            orders never go back
+    a group is written down            it is of the next term; a bucket is revived where no member lives
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from cotswold.server.messages import Applied, OfBucket, Ordered, PulledNewer, Send
+from cotswold.server.control.map import read_group
+from cotswold.server.messages import (
+    Applied,
+    OfBucket,
+    Ordered,
+    PulledNewer,
+    Ranges,
+    Send,
+    Update,
+    UpdateRefused,
+)
 
 
 class BrokenError(AssertionError):
@@ -22,13 +41,26 @@ class Judge:
     def __init__(self) -> None:
         self.said = 0
         """How many messages it has judged."""
-        self.most_seconds = 0.0
-        """The longest for which a bucket said nothing, to somebody who asked."""
+        self.revivals = 0
+        """How often a bucket has begun another life."""
+        self.acknowledged: dict[str, dict[tuple[int, int], Ranges]] = defaultdict(dict)
+        """By bucket: samples of updates that were, by session and number; of this life of the bucket."""
+        self._pushed: dict[tuple[str, int, int], Ranges] = {}
         self._terms: dict[str, int] = {}
         self._speakers: dict[tuple[str, int], str] = {}
         self._versions: dict[tuple[str, int], int] = defaultdict(int)
+        self._numbers: dict[tuple[str, int, int], object] = {}
         self._applied: dict[tuple[str, int, int], Applied] = {}
         self._orders: dict[str, int] = defaultdict(int)
+
+    # --- what clients and servers say ---
+
+    def hear_client(self, sends: Sequence[Send]) -> None:
+        """A client says these to buckets."""
+        for each in sends:
+            if isinstance(each.message, Update) and each.message.samples:
+                update = each.message
+                self._pushed[each.to, update.session, update.number] = update.samples
 
     def hear(self, server: str, sends: Sequence[Send]) -> None:
         """A server says these now; whoever hears it later hears it as said now. Raises BrokenError."""
@@ -48,25 +80,72 @@ class Judge:
             )
         self._terms[bucket] = term
         match said.message:
-            case Applied(session, _, number) as message if (bucket, session, number) in self._applied:
-                before = self._applied[bucket, session, number]
-                if replace(message, waiting=before.waiting) != before:
-                    raise BrokenError(f"{bucket}: update {number} is answered by {message} after {before}")
-            case Applied() as message:  # of long ago, perhaps, if nobody heard it then
-                self._applied[bucket, message.session, message.number] = message
-                for shard, version in zip(message.shards, message.versions, strict=True):
-                    self._versions[bucket, shard] = max(version, self._versions[bucket, shard])
+            case Applied() as message:
+                self._acknowledged(bucket, message)
+            case UpdateRefused() as message if not message.again:
+                self._refused(bucket, server, message)
             case PulledNewer() as message:
-                for shard, version in zip(message.shards, message.versions, strict=True):
-                    if version < self._versions[bucket, shard]:
-                        raise BrokenError(
-                            f"{bucket}: {server} says version {version} of shard {shard}, after "
-                            f"{self._versions[bucket, shard]} was said"
-                        )
-                    self._versions[bucket, shard] = version
+                self._pulled(bucket, server, message)
             case Ordered() as message:
                 if message.number < self._orders[bucket]:
                     raise BrokenError(f"{bucket}: order {message.number} after {self._orders[bucket]}")
                 self._orders[bucket] = message.number
             case _:
                 pass
+
+    def _acknowledged(self, bucket: str, message: Applied) -> None:
+        key = bucket, message.session, message.number
+        before = self._applied.get(key)
+        if before is not None:
+            if replace(message, waiting=before.waiting) != before:
+                raise BrokenError(
+                    f"{bucket}: update {message.number} is answered by {message} after {before}"
+                )
+            return
+        self._applied[key] = message
+        if key in self._pushed:
+            self.acknowledged[bucket][key[1:]] = self._pushed[key]
+        for shard, version in zip(message.shards, message.versions, strict=True):  # of long ago, perhaps
+            self._versions[bucket, shard] = max(version, self._versions[bucket, shard])
+
+    def _refused(self, bucket: str, server: str, message: UpdateRefused) -> None:
+        """Who sends number n was answered n - 1: nobody has forgotten that."""
+        if message.reason.startswith("expects"):
+            raise BrokenError(
+                f"{bucket}: {server} says of update {message.number} of session {message.session} that it "
+                f"{message.reason}"
+            )
+
+    def _pulled(self, bucket: str, server: str, message: PulledNewer) -> None:
+        for shard, version, buffer in zip(message.shards, message.versions, message.buffers, strict=True):
+            newest = self._versions[bucket, shard]
+            if version < newest:
+                raise BrokenError(
+                    f"{bucket}: {server} says version {version} of shard {shard}, after {newest} was said"
+                )
+            self._versions[bucket, shard] = version
+            before = self._numbers.setdefault((bucket, shard, version), buffer)
+            if before != buffer:
+                raise BrokenError(
+                    f"{bucket}: {server} says that shard {shard} is {buffer} in version {version}, which was "
+                    f"{before}"
+                )
+
+    # --- what is written down ---
+
+    def put(self, key: str, old: str | None, new: str | None, living: Collection[str]) -> None:
+        """A key of the controllers' state is another now; ``living``: servers. Raises BrokenError."""
+        if not key.startswith("bucket/") or new is None:
+            return
+        after = read_group(new)
+        before = None if old is None else read_group(old)
+        term = 0 if before is None else before.term
+        if after.term != term + 1:
+            raise BrokenError(f"{after.bucket}: term {after.term} is written down after term {term}")
+        if before is None or after.life == before.life:
+            return
+        self.revivals += 1
+        self.acknowledged.pop(after.bucket, None)
+        for name in before.members:
+            if name in living:
+                raise BrokenError(f"{after.bucket} is revived by {after.primary}, and {name} lives")

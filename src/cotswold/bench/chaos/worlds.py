@@ -21,7 +21,6 @@ WORLDS: Mapping[str, World] = {
     "cuts": World(faults=_BAD, cuts=0.8, checkpoints=0.3),
     "controllers": World(faults=_WORST, kills=0.8, controller_faults=1.5, state_lost=0.1, pauses=0.5),
     "everything": World(
-        *(5, 3, 3, 2, 3, 1, "star", 2, 6),
         faults=_BAD,
         kills=0.6,
         pauses=0.5,
