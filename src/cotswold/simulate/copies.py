@@ -7,6 +7,7 @@ what is checked, real time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import cast
@@ -24,8 +25,6 @@ from cotswold.simulate.network import Network, Player
 from cotswold.simulate.process import PlayedProcess
 
 TICK_SECONDS = 0.05
-SAVING_SECONDS = 0.3
-"""How often a server puts on its disk what is different."""
 Watch = Callable[[str, Sequence[Send]], None]
 """Called with whatever a server or a client says, when it says it."""
 
@@ -144,6 +143,14 @@ class ControllerPlayer(PlayedProcess):
         self._network.loop.after(TICK_SECONDS, self._tick)
 
 
+@dataclass(frozen=True)
+class Saving:
+    """The disk of a server, and how often what is different is put there."""
+
+    disk: SimulatedDisk
+    seconds: float
+
+
 class KeeperPlayer(PlayedProcess):
     """A server process that keeps copies."""
 
@@ -154,13 +161,13 @@ class KeeperPlayer(PlayedProcess):
         controllers: Sequence[str],
         clock: Clock,
         watch: Watch,
-        disk: SimulatedDisk | None = None,
+        saving: Saving | None = None,
     ) -> None:
         super().__init__(network, keeper.name)
-        self.keeper, self.clock, self._watch, self._disk = keeper, clock, watch, disk
+        self.keeper, self.clock, self._watch, self._saving = keeper, clock, watch, saving
         self._saved = 0.0
-        if disk is not None:
-            disk.begin()
+        if saving is not None:
+            saving.disk.begin()
         self._controllers = tuple(controllers)
         network.players[self.name] = self
         self._tick()
@@ -184,13 +191,13 @@ class KeeperPlayer(PlayedProcess):
     def _look(self) -> None:
         """Nothing more is done by itself."""
 
-    def _save(self, disk: SimulatedDisk) -> None:
+    def _save(self, saving: Saving) -> None:
         for bucket in self.keeper.take_recalls():
-            disk.read(bucket, partial(self._recalled, bucket))
-        if self.clock.now - self._saved >= SAVING_SECONDS:
+            saving.disk.read(bucket, partial(self._recalled, bucket))
+        if self.clock.now - self._saved >= saving.seconds:
             self._saved = self.clock.now
             for number, saved in self.keeper.saves():
-                disk.write(saved, partial(self._written, number))
+                saving.disk.write(saved, partial(self._written, number))
 
     def _recalled(self, bucket: str, saved: Saved | None) -> None:
         self._do(lambda: self.keeper.recalled(bucket, saved))
@@ -204,8 +211,8 @@ class KeeperPlayer(PlayedProcess):
         if self._paused is None:
             self._do(lambda: self._say(self.keeper.tick(self.clock.now)))
             self._do(lambda: self._say(self.keeper.drain(self.clock.now)))
-            if self._disk is not None:
-                self._save(self._disk)
+            if self._saving is not None:
+                self._save(self._saving)
         self._network.loop.after(TICK_SECONDS, self._tick)
 
 

@@ -23,7 +23,7 @@ from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import Create, Group, Send, Shard
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
-from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, SharedState, ended
+from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.network import Network
@@ -47,6 +47,8 @@ class Roles:
     copying: Copying = field(default_factory=Copying)
     drift: float = 0.0
     """By which share clocks run faster or slower, at most."""
+    saving_seconds: float = 0.3
+    """How often a server puts on its disk what is different."""
 
 
 class Cast:
@@ -133,15 +135,13 @@ class Cast:
 
     def start_server(self, name: str) -> None:
         """A server, with what is on its disk."""
-        clock, disk = self._clock(), disk_of(name)
+        clock, host, roles = self._clock(), disk_of(name), self.roles
         keeper = Keeper(
-            *(name, f"host of {disk}", f"address of {name}"),
-            *(self._contents, self.roles.copying, clock.now),
+            *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
+        disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
         self.servers.append(
-            KeeperPlayer(
-                *(self.network, keeper, self.roles.controllers, clock, self._hear, self.disks.get(disk))
-            )
+            KeeperPlayer(self.network, keeper, roles.controllers, clock, self._hear, disk)
         )
 
     def kill(self, victim: KeeperPlayer, *, seen_after: float | None, again_after: float | None) -> None:

@@ -41,16 +41,9 @@ class Life:
         roles = _roles(world)
         self.cast = Cast(self.network, state, roles, self.random, self._hear)
         self.training = Training(
-            *(self.network, roles.shards, roles.controllers),
-            epochs=world.epochs,
-            speeds=world.speeds,
-            seed=seed,
-            hear=lambda client, sends: self.judge.hear_client(sends),
+            *(self.network, roles.shards, roles.controllers, world, seed),
+            lambda client, sends: self.judge.hear_client(sends),
         )
-        for _ in range(world.replicas):
-            self.training.start_replica()
-        for _ in range(world.readers):
-            self.training.start_reader()
         self.troubles = Troubles(world, self.cast, self.training, self.random)
         self.sums = Sums(self.training, self.judge)
         self.is_lost = False
@@ -107,7 +100,9 @@ class Life:
         if seconds is None:
             names, ends = self.cast.roles.controllers, {disk_of(sender), disk_of(receiver)}
             servers = set(self.cast.roles.servers)
-            seconds = self.world.between_seconds if ends <= servers else 0.0
+            seconds = 0.0
+            if ends <= servers and self.random.random() < self.world.slow_links:
+                seconds = self.world.between_seconds
             if ends & servers and ends & set(names):
                 seconds = self.world.control_seconds
             self._links[sender, receiver] = seconds
@@ -193,7 +188,8 @@ def _roles(world: World) -> Roles:
         ),
         Control(copies=world.copies),
         Copying(least=world.least, window=world.window, way=world.way, saves=world.disks),
-        world.drift,
+        drift=world.drift,
+        saving_seconds=world.saving_seconds,
     )
 
 

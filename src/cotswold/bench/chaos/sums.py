@@ -62,7 +62,7 @@ class Sums:
     def check_account(self) -> None:
         """What counts is in every bucket, and of every sample it is known what became of it. Raises
         BrokenError."""
-        ledger, samples = self._training.ledger, SAMPLES * self._training.epochs
+        ledger, samples = self._training.ledger, SAMPLES * self._training.world.epochs
         total, everywhere = ledger.total, 0
         for session in {session for own in ledger.has for session, _ in own}:
             has = [joined(*(ranges for each, ranges in own if each == session)) for own in ledger.has]

@@ -11,6 +11,7 @@ from random import Random
 
 from cotswold.bench.chaos.cast import SHARD
 from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from cotswold.bench.chaos.world import World
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
 from cotswold.server.replica import Pace
@@ -58,24 +59,21 @@ class Training:
         network: Network,
         shards: Sequence[Shard],
         controllers: Sequence[str],
-        *,
-        epochs: int,
-        speeds: Sequence[float],
+        world: World,
         seed: int,
         hear: Callable[[str, Sequence[Send]], None],
     ) -> None:
-        """``speeds``: of these each replica has one, the seconds that a step takes, about; ``hear`` hears
-        whatever clients say to buckets."""
-        self.seed, self.epochs, self.shards = seed, epochs, tuple(shards)
-        self._random, self._speeds = network.random, tuple(speeds)
+        """``hear`` hears whatever clients say to buckets."""
+        self.world, self.seed, self.shards = world, seed, tuple(shards)
+        self._random = network.random
         self.size = SHARD * len(shards)
         """How many parameters there are."""
         buckets = tuple(dict.fromkeys(each.server for each in shards))
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
         self.ledger = Recorded(SAMPLES, len(buckets))
         rules = Dispatch(
-            *("run", SAMPLES, self.size, epochs, 1.0, 4, 2),
-            order_seconds=0.3,
+            *("run", SAMPLES, self.size, world.epochs, 1.0, 4, 2),
+            order_seconds=world.order_seconds,
             beat_seconds=0.25,
             silent_seconds=3.0,
             retry_seconds=0.5,
@@ -87,6 +85,10 @@ class Training:
         """Dead ones too."""
         self.readers: list[Reader] = []
         self._gradients: dict[int, list[float]] = {}
+        for _ in range(world.replicas):
+            self.start_replica()
+        for _ in range(world.readers):
+            self.start_reader()
 
     @property
     def living(self) -> list[ReplicaPlayer]:
@@ -105,7 +107,7 @@ class Training:
     def start_replica(self) -> None:
         """Another one."""
         name, random = f"replica {len(self.replicas)}", self._random
-        speed = random.choice(self._speeds)
+        speed = random.choice(self.world.speeds)
         join = Join(name, 0, f"address of {name}", SAMPLES, self.size)
         self.replicas.append(
             ReplicaPlayer(

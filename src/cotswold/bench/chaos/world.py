@@ -40,6 +40,8 @@ class World:
     """Clients that pull and do not push."""
     speeds: tuple[float, ...] = (0.05, 0.1, 0.4)
     """Of these each replica has one: the seconds that a step takes, about."""
+    order_seconds: float = 0.3
+    """How often servers are told what they must know."""
     epochs: int = 6
     window: int = 4
     """Indexes that may be under way."""
@@ -47,6 +49,8 @@ class World:
     between_seconds: float = 0.0
     """What a message between servers takes, at most: so others overtake it; likewise between servers and
     controllers."""
+    slow_links: float = 1.0
+    """The share of links between servers of which that is so."""
     control_seconds: float = 0.0
     kills: float = 0.0
     """Servers killed, so that every bucket keeps a member that nobody takes for gone."""
@@ -77,6 +81,8 @@ class World:
     """So many times in a life."""
     disks: bool = False
     """Whether each server has a disk, which the one that comes after it finds."""
+    saving_seconds: float = 0.3
+    """How often a server puts on its disk what is different."""
     outages: float = 0.0
     """Deaths of all servers at once; likewise disks that are full for a while, or slow, and, a death, the
     chance that some of what a disk has is damaged."""
