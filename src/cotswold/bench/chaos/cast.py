@@ -6,6 +6,7 @@ whom anything is done when, clients, what must be true.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -67,6 +68,8 @@ class Cast:
         self.loop = network.loop
         self.transcript: list[str] = []
         """What befell whom, and what controllers did, to be read."""
+        self.kinds = Counter[str]()
+        """How often controllers did what."""
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
         self._settings = Asynchronous("run", "weights", Sgd(), {"": SHARD}, 8, room=Room(1000, 1000))
         self.controllers: list[ControllerPlayer] = []
@@ -124,6 +127,7 @@ class Cast:
         """Put what controllers did into the transcript."""
         for each in self.controllers:
             for event in each.controller.take_events():
+                self.kinds[event.kind] += 1
                 self.tell(f"{each.name}: {event.sentence}")
 
     def start_controller(self, name: str) -> None:
@@ -140,9 +144,7 @@ class Cast:
             *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
         disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
-        self.servers.append(
-            KeeperPlayer(self.network, keeper, roles.controllers, clock, self._hear, disk)
-        )
+        self.servers.append(KeeperPlayer(self.network, keeper, roles.controllers, clock, self._hear, disk))
 
     def kill(self, victim: KeeperPlayer, *, seen_after: float | None, again_after: float | None) -> None:
         """SIGKILL. Its supervisor sees that after so many seconds, and starts another; None for never."""
@@ -150,9 +152,7 @@ class Cast:
         self.tell(f"{victim.name} is killed")
         names = self.roles.controllers
         if seen_after is not None:
-            self.loop.after(
-                seen_after, lambda: ended(self.network, victim.name, names, "killed by signal 9")
-            )
+            self.loop.after(seen_after, lambda: ended(self.network, victim.name, names, "killed by signal 9"))
         if again_after is not None:
             self.loop.after(again_after, lambda: self.start_server(next_of(victim.name)))
 

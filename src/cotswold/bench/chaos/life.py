@@ -7,6 +7,7 @@ Knows: who is there, who judges, when it is over. Does not know: how anybody dec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import cast
 
@@ -68,13 +69,14 @@ class Life:
             dispatcher, groups = self.training.dispatcher, self.cast.groups
             so_far = f"{dispatcher.state.value} after {self.loop.now:.0f} s"
             raise BrokenError(f"{so_far}: {self.training.ledger.total}; {groups}")
-        if self.is_lost:
-            return
         self._calm()
         if not self.loop.run(self._is_whole, seconds=60, events=1_000_000):
             raise BrokenError(f"copies are not whole again: {self.cast.groups}")
-        if self.is_lost:
-            return
+        if not self.is_lost:
+            self._check()
+
+    def _check(self) -> None:
+        """What is there at the end is what was pushed."""
         for bucket in self.cast.buckets:
             rows = [_weights(copy) for copy in self._copies(bucket)]
             if any(each != rows[0] for each in rows):
@@ -117,6 +119,8 @@ class Life:
             self.troubles.chance()
             if self.training.dispatcher.kept is not None and self.random.random() < self.world.taking / 10:
                 self._take()
+        elif self._is_quiet and self.world.drains:
+            self.troubles.undrain_all()
         self.loop.after(0.1, self._chance)
 
     def _calm(self) -> None:
@@ -125,7 +129,7 @@ class Life:
         self.network.takes = self.network.sent = None
 
     def _take(self) -> None:
-        """The state of a checkpoint is with every bucket's primary, and whoever has it has each sample once."""
+        """The state of a checkpoint is with all primaries, and whoever has it has each sample once."""
         dispatcher = self.training.dispatcher
         for bucket, group in self.cast.groups.items():
             copy = self.cast.copy_of(bucket, group.primary)
@@ -186,11 +190,18 @@ def _roles(world: World) -> Roles:
             Shard(number, buckets[number % world.buckets], SHARD * number, SHARD * (number + 1), "", 0)
             for number in range(world.buckets * world.shards)
         ),
-        Control(copies=world.copies),
+        _control(world),
         Copying(least=world.least, window=world.window, way=world.way, saves=world.disks),
         drift=world.drift,
         saving_seconds=world.saving_seconds,
     )
+
+
+def _control(world: World) -> Control:
+    control = Control(copies=world.copies, least=world.least)
+    if not world.evens_soon:
+        return control
+    return replace(control, settle_seconds=0.1, calm_seconds=0.3, handover_seconds=0.1)
 
 
 def _weights(copy: Copy[list[float]]) -> list[list[float]]:

@@ -1,7 +1,7 @@
 """What goes on in a life: replicas that push whole numbers to buckets, their coordinator and its ledger.
 
-Knows: the machines of the third street, how gradients are made of samples and a seed, whoever only reads. Does not know: servers,
-what befalls anybody, what must be true.
+Knows: the machines of the third street, how gradients are made of samples and a seed, whoever only reads.
+Does not know: servers, what befalls anybody, what must be true.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from random import Random
 from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.world import World
-from cotswold.server.messages import COORDINATOR, Group
+from cotswold.server.messages import COORDINATOR, Drain, Group, Message, Send, Undrain
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
@@ -44,6 +44,8 @@ class Troubles:
             (world.replica_faults, self._kill_replica),
             (world.replica_pauses, self._stop_replica),
             (world.checkpoints, self._begin_checkpoint),
+            (world.drains, self._drain),
+            (world.drains / 2, self._undrain),
         )
         for rate, happen in happens:
             if rate and random.random() < rate / 10:
@@ -55,9 +57,7 @@ class Troubles:
         """A server dies, its supervisor may see that, and another comes."""
         random = self.random
         seen = 0.05 if random.random() < self.world.seen else None
-        self.cast.kill(
-            victim, seen_after=seen, again_after=random.uniform(0.2, self.world.again_seconds)
-        )
+        self.cast.kill(victim, seen_after=seen, again_after=random.uniform(0.2, self.world.again_seconds))
 
     def _kill_carefully(self) -> None:
         able = [each for each in self.cast.living if self._may_die({each.name})]
@@ -79,8 +79,8 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved; what disks have may be damaged, if the newest is
-        on two."""
+        """All servers at once, if each bucket was ever saved; what disks have may be damaged, where the newest
+        is on two."""
         random, groups = self.random, self.cast.groups
         on, newest = Counter[str](), Counter[str]()
         for disk in self.cast.disks.values():
@@ -141,9 +141,7 @@ class Troubles:
         others = everybody if random.random() < 0.4 else random.sample(everybody, random.randint(1, 3))
         ways = random.choice(("in", "out", "both"))
         told = "everybody" if others is everybody else ", ".join(others)
-        self.cast.cut(
-            links(one, others, ways), random.uniform(0.3, 4), f"{one} is cut ({ways}) from {told}"
-        )
+        self.cast.cut(links(one, others, ways), random.uniform(0.3, 4), f"{one} is cut ({ways}) from {told}")
 
     def _part(self) -> None:
         if self.cast.living:
@@ -208,6 +206,32 @@ class Troubles:
     def _begin_checkpoint(self) -> None:
         if self.training.dispatcher.may_begin_checkpoint:
             self.cast.tell(f"checkpoint {self.training.dispatcher.begin_checkpoint()} begins")
+
+    # --- drains ---
+
+    def undrain_all(self) -> None:
+        """Whoever is drained is taken back."""
+        for name in self._drained:
+            self._ask(Undrain(name))
+
+    def _drain(self) -> None:
+        drained = self._drained
+        able = [each.name for each in self.cast.living if each.name not in drained]
+        if len(drained) < 2 and able:
+            name = self.random.choice(able)
+            self.cast.tell(f"{name} is to be drained")
+            self._ask(Drain(name, self.random.choice((1.0, 30.0))))
+
+    def _undrain(self) -> None:
+        if self._drained:
+            self._ask(Undrain(self.random.choice(self._drained)))
+
+    @property
+    def _drained(self) -> list[str]:
+        return sorted(key.removeprefix("drain/") for key in self.cast.state.items if key.startswith("drain/"))
+
+    def _ask(self, message: Message) -> None:
+        self.cast.network.send("operator", [Send(each, message) for each in self.cast.roles.controllers])
 
 
 def links(one: str, others: Collection[str], ways: str) -> set[tuple[str, str]]:

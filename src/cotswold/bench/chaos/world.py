@@ -73,6 +73,10 @@ class World:
     checkpoints: float = 0.0
     taking: float = 5.0
     """How soon a checkpoint is taken."""
+    drains: float = 0.0
+    """Servers that somebody has drained, two at a time at most; some time later they are taken back."""
+    evens_soon: bool = False
+    """Whether what servers lead is evened soon after something has happened, rather than after seconds."""
     state_lost: float = 0.0
     """The share of requests to the state of which nobody hears the outcome; of those that are late."""
     state_late: float = 0.0
