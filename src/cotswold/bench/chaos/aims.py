@@ -46,6 +46,14 @@ def _is_everything(send: Send) -> bool:
     return isinstance(message, Prepare) and message.change is not None and message.after < 0
 
 
+def _has_joined(send: Send) -> bool:
+    """A primary hears that all who were to be members are."""
+    if not isinstance(send.message, Assign) or send.message.group.primary != send.to:
+        return False
+    group = send.message.group
+    return group.term > 1 and bool(group.secondaries) and not group.learners
+
+
 def _of(kind: type) -> Callable[[Send], bool]:
     return lambda send: isinstance(send.message, kind)
 
@@ -66,6 +74,7 @@ MOMENTS: Mapping[str, Callable[[Send], bool]] = {
     "fence": _of(Fence),
     "fenced": _of(Fenced),
     "group": _of(Assign),
+    "joined": _has_joined,
     "here": _of(Here),
     "lease": _of(Leased),
     "found": _of(FoundSaved),
@@ -124,6 +133,15 @@ class Fates:
         if self._cast.server(one) is not None:
             self._troubles.part(one)
 
+    def astray(self, one: str, other: str) -> None:
+        """Only some who read hear it and are heard, until after its lease."""
+        readers = [each.name for each in self._training.readers]
+        near = {one, *(each for each in readers if self._random.random() < 0.5)}
+        everybody = [*(each.name for each in self._cast.living), *self._cast.roles.controllers]
+        far = [each for each in [*everybody, *self._training.names] if each not in near]
+        seconds = self._cast.roles.control.lease_seconds + self._random.uniform(0.5, 2)
+        self._cast.cut(links(one, far, "both"), seconds, f"{one} is astray, with {', '.join(sorted(near))}")
+
     def _cut(self, links: set[tuple[str, str]], sentence: str) -> None:
         self._cast.cut(links, self._random.uniform(0.5, 3), sentence)
 
@@ -137,8 +155,13 @@ FATES: Mapping[str, Callable[[Fates, str, str], None]] = {
     "uncontrolled": Fates.uncontrolled,
     "alone": Fates.alone,
     "apart": Fates.apart,
+    "astray": Fates.astray,
 }
 """By name; in an aim ``sender killed``, ``receiver stopped``, and so on."""
+
+
+_THEN_SECONDS = 6.0
+"""For which what is aimed at next is."""
 
 
 class Aiming:
@@ -146,17 +169,30 @@ class Aiming:
 
     def __init__(self, aims: tuple[Aim, ...], most: int, fates: Fates, troubles: Troubles) -> None:
         self._aims = [(MOMENTS[each.moment], each) for each in aims]
+        self._then: Aim | None = None
+        self._until = 0.0
+        """When that is aimed at no more."""
         self._left, self._fates, self._random = most, fates, troubles.random
         self._loop = troubles.cast.loop
 
     def sent(self, sender: str, send: Send) -> None:
         """Somebody says this."""
-        for is_it, aim in self._aims if self._left > 0 else ():
+        if self._left <= 0:
+            return
+        then = self._then if self._loop.now < self._until else None
+        if then is not None and MOMENTS[then.moment](send) and self._random.random() < then.chance:
+            self._befall(then, sender, send)
+            return
+        for is_it, aim in self._aims:
             if is_it(send) and self._random.random() < aim.chance:
-                self._left -= 1
-                who, fate = self._random.choice(aim.faults).split()
-                one, other = (sender, send.to) if who == "sender" else (send.to, sender)
-                self._after(fate, one, other)
+                self._befall(aim, sender, send)
+
+    def _befall(self, aim: Aim, sender: str, send: Send) -> None:
+        self._left -= 1
+        self._then, self._until = aim.then, self._loop.now + _THEN_SECONDS
+        who, fate = self._random.choice(aim.faults).split()
+        one, other = (sender, send.to) if who == "sender" else (send.to, sender)
+        self._after(fate, one, other)
 
     def _after(self, fate: str, one: str, other: str) -> None:
         seconds = self._random.choice((0.0, 0.002, self._random.uniform(0, 0.3)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from cotswold.optim.updates import Sgd
+from cotswold.optim.updates import Momentum, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.map import read_group
@@ -46,10 +46,21 @@ class Roles:
     shards: tuple[Shard, ...]
     control: Control = field(default_factory=Control)
     copying: Copying = field(default_factory=Copying)
+    has_momentum: bool = False
     drift: float = 0.0
     """By which share clocks run faster or slower, at most."""
     saving_seconds: float = 0.3
     """How often a server puts on its disk what is different."""
+
+
+@dataclass(frozen=True)
+class _Sum(Momentum):
+    """Its velocity is the sum of all that was pushed, in whatever order."""
+
+    momentum: float = 1.0
+
+    def __post_init__(self) -> None:
+        """It learns nothing: so it may forget nothing."""
 
 
 class Cast:
@@ -71,7 +82,8 @@ class Cast:
         self.kinds = Counter[str]()
         """How often controllers did what."""
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
-        self._settings = Asynchronous("run", "weights", Sgd(), {"": SHARD}, 8, room=Room(1000, 1000))
+        rule = _Sum() if roles.has_momentum else Sgd()
+        self._settings = Asynchronous("run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000))
         self.controllers: list[ControllerPlayer] = []
         for name in roles.controllers:
             self.start_controller(name)

@@ -6,10 +6,14 @@ Does not know: how anybody decided, what a server has.
     what is said                       what must be so
     anything of a bucket in a term     nobody else has said anything in this term, or in a later one
     Applied                            an update has one answer, whoever gives it and however often
-    UpdateRefused, for its number      all that was acknowledged to that session is known
+    the same, for the first time       not in a term of too few members that was written down before it was
+                                       pushed: nobody else has it
+    UpdateRefused, for ever            it is of a session that is over: nothing is wrong with any update
     PulledNewer                        versions never go back; the numbers of a version are always the same
     Ordered                            orders never go back
-    a group is written down            it is of the next term; a bucket is revived where no member lives
+    a group is written down            it is of the next term; a bucket is revived where no member lives;
+                                       where nobody is cut off or stopped, and no member is dead, there are as
+                                       many as there must be
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from dataclasses import replace
 from cotswold.server.control.map import read_group
 from cotswold.server.messages import (
     Applied,
+    Group,
     OfBucket,
     Ordered,
     PulledNewer,
@@ -38,7 +43,9 @@ class BrokenError(AssertionError):
 class Judge:
     """One that has heard all since the beginning."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = 1, *, is_calm: bool = False) -> None:
+        """``least``: members that a bucket must have; ``is_calm``: whether whoever lives is heard."""
+        self._least, self._is_calm = least, is_calm
         self.said = 0
         """How many messages it has judged."""
         self.revivals = 0
@@ -46,6 +53,11 @@ class Judge:
         self.acknowledged: dict[str, dict[tuple[int, int], Ranges]] = defaultdict(dict)
         """By bucket: samples of updates that were, by session and number; of this life of the bucket."""
         self._pushed: dict[tuple[str, int, int], Ranges] = {}
+        self._written: dict[str, Group] = {}
+        self._small: set[tuple[str, int]] = set()
+        """Buckets and terms in which they have too few members."""
+        self._pushed_in: dict[tuple[str, int, int], int] = {}
+        """The term that was written down when an update was first pushed."""
         self._terms: dict[str, int] = {}
         self._speakers: dict[tuple[str, int], str] = {}
         self._versions: dict[tuple[str, int], int] = defaultdict(int)
@@ -60,7 +72,10 @@ class Judge:
         for each in sends:
             if isinstance(each.message, Update) and each.message.samples:
                 update = each.message
-                self._pushed[each.to, update.session, update.number] = update.samples
+                key = each.to, update.session, update.number
+                self._pushed[key] = update.samples
+                if each.to in self._written:
+                    self._pushed_in.setdefault(key, self._written[each.to].term)
 
     def hear(self, server: str, sends: Sequence[Send]) -> None:
         """A server says these now; whoever hears it later hears it as said now. Raises BrokenError."""
@@ -81,7 +96,7 @@ class Judge:
         self._terms[bucket] = term
         match said.message:
             case Applied() as message:
-                self._acknowledged(bucket, message)
+                self._acknowledged(bucket, term, message)
             case UpdateRefused() as message if not message.again:
                 self._refused(bucket, server, message)
             case PulledNewer() as message:
@@ -93,7 +108,7 @@ class Judge:
             case _:
                 pass
 
-    def _acknowledged(self, bucket: str, message: Applied) -> None:
+    def _acknowledged(self, bucket: str, term: int, message: Applied) -> None:
         key = bucket, message.session, message.number
         before = self._applied.get(key)
         if before is not None:
@@ -103,14 +118,19 @@ class Judge:
                 )
             return
         self._applied[key] = message
+        if (bucket, term) in self._small and self._pushed_in.get(key, 0) >= term:
+            raise BrokenError(
+                f"{bucket}: update {message.number} of session {message.session} is acknowledged in term "
+                f"{term}, which has fewer than {self._least} members"
+            )
         if key in self._pushed:
             self.acknowledged[bucket][key[1:]] = self._pushed[key]
         for shard, version in zip(message.shards, message.versions, strict=True):  # of long ago, perhaps
             self._versions[bucket, shard] = max(version, self._versions[bucket, shard])
 
     def _refused(self, bucket: str, server: str, message: UpdateRefused) -> None:
-        """Who sends number n was answered n - 1: nobody has forgotten that."""
-        if message.reason.startswith("expects"):
+        """Who sends number n was answered n - 1, which nobody has forgotten; likewise all else."""
+        if not message.reason.startswith("session"):
             raise BrokenError(
                 f"{bucket}: {server} says of update {message.number} of session {message.session} that it "
                 f"{message.reason}"
@@ -142,6 +162,12 @@ class Judge:
         term = 0 if before is None else before.term
         if after.term != term + 1:
             raise BrokenError(f"{after.bucket}: term {after.term} is written down after term {term}")
+        self._written[after.bucket] = after
+        if len(after.members) < self._least:
+            self._small.add((after.bucket, after.term))
+            were = () if before is None else before.members
+            if self._is_calm and len(were) >= self._least and set(were) <= set(living):
+                raise BrokenError(f"{after.bucket} is left with {after.members} of {were}, who live")
         if before is None or after.life == before.life:
             return
         self.revivals += 1

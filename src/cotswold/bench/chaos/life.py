@@ -35,7 +35,7 @@ class Life:
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
-        self.loop, self.judge = Loop(), Judge()
+        self.loop, self.judge = Loop(), Judge(world.least, is_calm=world.is_calm)
         self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
@@ -78,10 +78,10 @@ class Life:
     def _check(self) -> None:
         """What is there at the end is what was pushed."""
         for bucket in self.cast.buckets:
-            rows = [_weights(copy) for copy in self._copies(bucket)]
-            if any(each != rows[0] for each in rows):
-                raise BrokenError(f"{bucket}: copies differ: {rows}")
-            self.sums.check_bucket(bucket, rows[0], self.training.ledger)
+            copies = [_vectors(copy) for copy in self._copies(bucket)]
+            if any(each != copies[0] for each in copies):
+                raise BrokenError(f"{bucket}: copies differ: {copies}")
+            self.sums.check_bucket(bucket, copies[0], self.training.ledger)
         self.sums.check_acknowledged()
         self.sums.check_account()
 
@@ -142,12 +142,14 @@ class Life:
                     raise BrokenError(f"{bucket} has not kept checkpoint {dispatcher.checkpoint}")
                 return
         self._untaken = 0
-        kept = cast(Recorded, dispatcher.take_checkpoint())
+        kept, members = cast(Recorded, dispatcher.take_checkpoint()), dispatcher.members
+        if len(members) == members.newest and kept.total.torn:
+            raise BrokenError(f"checkpoint {dispatcher.checkpoint} is torn, of living sessions: {kept.total}")
         for bucket in self.cast.buckets:
             for copy in self._copies(bucket):
                 frozen = copy.contents.updates.frozen
                 if frozen is not None and frozen.checkpoint == dispatcher.checkpoint:
-                    self.sums.check_bucket(bucket, frozen.vectors["weights"], kept)
+                    self.sums.check_bucket(bucket, frozen.vectors, kept)
 
     # --- when it is over ---
 
@@ -166,6 +168,9 @@ class Life:
         """Whether every bucket has all of its copies, and these have everything; or there is one no more."""
         if self.is_lost:
             return True
+        if self.training.dispatcher.kept is not None:
+            self._take()
+            return False
         wanted = min(self.world.copies, len(self.cast.living))
         for bucket, group in self.cast.groups.items():
             copies = self._copies(bucket)
@@ -192,17 +197,18 @@ def _roles(world: World) -> Roles:
         ),
         _control(world),
         Copying(least=world.least, window=world.window, way=world.way, saves=world.disks),
+        has_momentum=world.has_momentum,
         drift=world.drift,
         saving_seconds=world.saving_seconds,
     )
 
 
 def _control(world: World) -> Control:
-    control = Control(copies=world.copies, least=world.least)
+    control = Control(copies=world.copies, least=world.least, lease_seconds=world.lease_seconds)
     if not world.evens_soon:
         return control
     return replace(control, settle_seconds=0.1, calm_seconds=0.3, handover_seconds=0.1)
 
 
-def _weights(copy: Copy[list[float]]) -> list[list[float]]:
-    return [list(each) for each in copy.contents.vectors["weights"]]
+def _vectors(copy: Copy[list[float]]) -> dict[str, list[list[float]]]:
+    return {name: [list(each) for each in rows] for name, rows in copy.contents.vectors.items()}

@@ -90,6 +90,8 @@ def _lived(name: str, seeds: range, say: Callable[[str], None]) -> Lives:
             lives.broken = Broken(name, seed, str(error), tuple(life.transcript))
         except AssertionError as error:  # a machine has found itself where it cannot be
             lives.broken = Broken(name, seed, f"an assertion fails: {error}", tuple(life.transcript))
+        except (LookupError, TypeError, ValueError) as error:  # the same, and it did not expect that
+            lives.broken = Broken(name, seed, f"{type(error).__name__}: {error}", tuple(life.transcript))
         lives.lives += 1
         lives.lived_seconds += life.loop.now
         lives.messages += life.network.messages

@@ -27,9 +27,10 @@ class Sums:
         self._training, self._judge = training, judge
         self._buckets = tuple(dict.fromkeys(each.server for each in training.shards))
 
-    def check_bucket(self, bucket: str, found: Rows, ledger: Recorded) -> None:
+    def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
         """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
         elsewhere and handed out again, to another session. Raises BrokenError."""
+        found = vectors["velocity" if self._training.world.has_momentum else "weights"]
         by: dict[int, list[Ranges]] = defaultdict(list)
         for session, ranges in ledger.has[self._buckets.index(bucket)]:
             by[session if self._judge.revivals else 0].append(ranges)

@@ -79,8 +79,8 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved; what disks have may be damaged, where the newest
-        is on two."""
+        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged,
+        where the newest is on two."""
         random, groups = self.random, self.cast.groups
         on, newest = Counter[str](), Counter[str]()
         for disk in self.cast.disks.values():

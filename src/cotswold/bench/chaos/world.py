@@ -21,6 +21,8 @@ class Aim:
     """With which anything befalls anybody then."""
     faults: tuple[str, ...]
     """One of these: names in `aims.FATES`."""
+    then: Aim | None = None
+    """What is aimed at for the next seconds, once this has befallen somebody."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class World:
     copies: int = 3
     least: int = 1
     way: Way = "star"
+    lease_seconds: float = 1.0
     replicas: int = 2
     readers: int = 0
     """Clients that pull and do not push."""
@@ -42,6 +45,8 @@ class World:
     """Of these each replica has one: the seconds that a step takes, about."""
     order_seconds: float = 0.3
     """How often servers are told what they must know."""
+    has_momentum: bool = False
+    """Whether servers keep what was pushed besides the weights: then it is that which is judged."""
     epochs: int = 6
     window: int = 4
     """Indexes that may be under way."""
@@ -95,3 +100,10 @@ class World:
     damage: float = 0.0
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether whoever lives is heard in time."""
+        return not (self.pauses or self.cuts or self.camps or self.controller_faults or self.aims) and (
+            self.faults == Faults() and not self.between_seconds and not self.control_seconds
+        )
