@@ -16,8 +16,9 @@ from cotswold.server.control.filling import Filling
 from cotswold.server.control.leading import Transact
 from cotswold.server.control.map import Map
 from cotswold.server.control.servers import Servers
+from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.lease import DRIFT, Lease
-from cotswold.server.messages import Group
+from cotswold.server.messages import Group, Leased, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""
@@ -60,12 +61,13 @@ def _wrong_way(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def given(self: Lease, number: int, seconds: float) -> None:
-        if number in self._asked:
-            self._asked[number] = max(self._asked.values())
-        right(self, number, seconds)
+    def receive(self: Keeper[_Any], sender: str, message: ToKeeper, now: float) -> list[Send]:
+        sends: list[Send] = right(self, sender, message, now)
+        if isinstance(message, Leased):
+            self.lease.until = max(self.lease.until, now + message.seconds)
+        return sends
 
-    return given
+    return receive
 
 
 def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -84,7 +86,7 @@ def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
 CONTROL_FAULTS: Mapping[str, Fault] = {
     "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
     "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
-    "from-answer": Fault("a lease counts from when it was had", Lease, "given", _from_answer),
+    "from-answer": Fault("a lease counts from when it was had", Keeper, "receive", _from_answer),
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
     "claims-unchecked": Fault("a lease is given to whoever was primary", Claims, "may_lead", always),
     "hasty": Fault("a primary is elected while the one before may act", Servers, "may_act", never),
