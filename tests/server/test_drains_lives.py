@@ -54,6 +54,6 @@ def test_members_are_at_no_moment_fewer_than_there_must_be_where_nobody_dies() -
         if key.startswith("bucket/") and old is not None:
             fewest.append(min(len(each.members) for each in life.cast.groups.values()))
 
-    life.cast.state._watch = watch
+    life.cast.state.watch = watch
     life.live()
     assert min(fewest) == 2 and life.cast.kinds["handed-over"] > 0, life.cast.kinds

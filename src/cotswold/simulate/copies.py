@@ -58,7 +58,7 @@ class SharedState:
         """Of requests a share is ``late``, by so many seconds at most; ``watch`` is called with each key that
         is put, and what stood there, and stands there now."""
         self.items: dict[str, str] = {}
-        self._watch = watch
+        self.watch = watch
         self.is_cut: set[str] = set()
         """Controllers whose requests do not come through."""
         self._loop, self._random, self._lost = loop, random, lost
@@ -91,7 +91,7 @@ class SharedState:
         if any(self.items.get(key) != value for key, value in wish.compare):
             return False
         for key, value in wish.put:
-            self._watch(key, self.items.get(key), value)
+            self.watch(key, self.items.get(key), value)
             if value is None:
                 self.items.pop(key, None)
             else:

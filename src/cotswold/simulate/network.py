@@ -63,8 +63,8 @@ class Network:
         """How many seconds more a message takes from one to another."""
         self.sent: Callable[[str, Send], None] | None = None
         """Told of whatever is sent, by whom; may do anything but send."""
-        self.heard: Callable[[str, Send, float, bool], None] | None = None
-        """Told of whatever comes, by whom and when it was sent, and whether it comes through."""
+        self.carried: Callable[[str, Send], None] | None = None
+        """Told of the same, and does nothing."""
         self._free: dict[str, float] = {}
         """When each one's port is free."""
 
@@ -74,6 +74,8 @@ class Network:
             self.messages += 1
             if self.sent is not None:
                 self.sent(sender, send)
+            if self.carried is not None:
+                self.carried(sender, send)
             size = self.size(send.message)
             self.bytes[sender] = self.bytes.get(sender, 0) + size
             start = max(self.loop.now, self._free.get(sender, 0.0))
@@ -91,14 +93,9 @@ class Network:
                 self._carry(sender, send, seconds + self.random.random() * faults.late_seconds)
 
     def _carry(self, sender: str, send: Send, seconds: float) -> None:
-        sent = self.loop.now
-
         def arrive() -> None:
             player = self.players.get(send.to)
-            comes = player is not None and (sender, send.to) not in self.cut
-            if self.heard is not None:
-                self.heard(sender, send, sent, comes)
-            if player is not None and comes:
+            if player is not None and (sender, send.to) not in self.cut:
                 player.receive(sender, send.message)
 
         self.loop.after(seconds, arrive)

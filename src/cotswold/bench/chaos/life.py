@@ -48,7 +48,8 @@ class Life:
         self.troubles = Troubles(world, self.cast, self.training, self.random)
         self.sums = Sums(self.training, self.judge)
         self.is_lost = False
-        """Whether every member of a bucket died, where there are no disks: then it ended early."""
+        """Whether every member of a bucket died, where there are no disks: then it ended early. Where nobody
+        dies recklessly, or at a moment that was aimed at, that may not be."""
         self._is_quiet, self._untaken = False, 0
         self._links: dict[tuple[str, str], float] = {}
         """What a message takes, at most, from one to another."""
@@ -74,6 +75,8 @@ class Life:
             raise BrokenError(f"copies are not whole again: {self.cast.groups}")
         if not self.is_lost:
             self._check()
+        elif not (self.world.reckless or self.world.aims):
+            raise BrokenError(f"a bucket has lost its last member: {self.cast.groups}")
 
     def _check(self) -> None:
         """What is there at the end is what was pushed."""

@@ -67,6 +67,8 @@ WORLDS: Mapping[str, World] = {
         state_lost=0.02,
     ),
     "one copy": World(copies=1, pauses=0.8, cuts=0.5, controller_faults=0.3),
+    "massacres": World(massacres=0.3, kills=0.3, pauses=0.2, replica_pauses=0.3, checkpoints=0.3),
+    "reckless": World(reckless=0.5, pauses=0.3, controller_faults=0.3, checkpoints=0.3),
     "overtaken": replace(
         _SMALL,
         servers=5,
@@ -127,6 +129,40 @@ WORLDS: Mapping[str, World] = {
         order_seconds=4.0,
         aims=(Aim("prepared", 0.015, ("receiver alone",), Aim("fence", 0.9, ("receiver astray",))),),
         most_aims=8,
+    ),
+    "outages at once": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        disks=True,
+        damage=0.3,
+        saving_seconds=0.1,
+        checkpoints=0.5,
+        aims=tuple(
+            Aim(moment, chance, ("sender all",))
+            for moment, chance in (
+                ("joined", 0.1),
+                ("everything", 0.1),
+                ("found", 0.05),
+                ("group", 0.02),
+                ("ordered", 0.03),
+                ("acknowledged", 0.02),
+            )
+        ),
+    ),
+    "left alone": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        aims=(
+            Aim("joined", 0.1, ("receiver killed",)),
+            Aim("caught", 0.1, ("sender stopped", "sender unheard", "sender killed")),
+            Aim("prepared", 0.01, ("sender left", "receiver stopped")),
+            Aim("lease", 0.01, ("receiver stopped", "receiver uncontrolled")),
+            Aim("fenced", 0.1, ("sender killed", "sender unheard")),
+            Aim("here", 0.01, ("sender unheard",)),
+            Aim("push", 0.01, ("receiver killed",)),
+        ),
     ),
     "astray": replace(
         _SMALL,
