@@ -6,8 +6,8 @@ Does not know: how anybody decided, what a server has.
     what is said                       what must be so
     anything of a bucket in a term     nobody else has said anything in this term, or in a later one
     Applied                            an update has one answer, whoever gives it and however often
-    the same, for the first time       not in a term of too few members that was written down before it was
-                                       pushed: nobody else has it
+    the same, for the first time       not in a term of too few members by who has led since it was pushed: it
+                                       was not with enough before
     UpdateRefused, for ever            it is of a session that is over: nothing is wrong with any update
     PulledNewer                        versions never go back; the numbers of a version are always the same
     Ordered                            orders never go back
@@ -54,6 +54,7 @@ class Judge:
         """By bucket: samples of updates that were, by session and number; of this life of the bucket."""
         self._pushed: dict[tuple[str, int, int], Ranges] = {}
         self._written: dict[str, Group] = {}
+        self._primaries: dict[tuple[str, int], str] = {}
         self._small: set[tuple[str, int]] = set()
         """Buckets and terms in which they have too few members."""
         self._pushed_in: dict[tuple[str, int, int], int] = {}
@@ -118,7 +119,8 @@ class Judge:
                 )
             return
         self._applied[key] = message
-        if (bucket, term) in self._small and self._pushed_in.get(key, 0) >= term:
+        since = self._pushed_in.get(key)
+        if since is not None and (bucket, term) in self._small and self._has_led(bucket, since, term):
             raise BrokenError(
                 f"{bucket}: update {message.number} of session {message.session} is acknowledged in term "
                 f"{term}, which has fewer than {self._least} members"
@@ -127,6 +129,10 @@ class Judge:
             self.acknowledged[bucket][key[1:]] = self._pushed[key]
         for shard, version in zip(message.shards, message.versions, strict=True):  # of long ago, perhaps
             self._versions[bucket, shard] = max(version, self._versions[bucket, shard])
+
+    def _has_led(self, bucket: str, since: int, term: int) -> bool:
+        """Whether a term and those before it, since one, are of the same primary."""
+        return len({self._primaries[bucket, each] for each in range(since, term + 1)}) == 1
 
     def _refused(self, bucket: str, server: str, message: UpdateRefused) -> None:
         """Who sends number n was answered n - 1, which nobody has forgotten; likewise all else."""
@@ -163,6 +169,7 @@ class Judge:
         if after.term != term + 1:
             raise BrokenError(f"{after.bucket}: term {after.term} is written down after term {term}")
         self._written[after.bucket] = after
+        self._primaries[after.bucket, after.term] = after.primary
         if len(after.members) < self._least:
             self._small.add((after.bucket, after.term))
             were = () if before is None else before.members
