@@ -22,6 +22,7 @@ from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import disk_of, next_of
 from cotswold.server.messages import Create, Group, Send, Shard
+from cotswold.server.names import run_of
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
 from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
@@ -102,9 +103,18 @@ class Cast:
     @property
     def groups(self) -> dict[str, Group]:
         """As they are written down."""
-        items = self.state.items.items()
-        found = [read_group(text) for key, text in items if key.startswith("bucket/")]
-        return {each.bucket: each for each in found}
+        items = {bucket: self.state.items.get(f"bucket/{bucket}") for bucket in self.buckets}
+        return {bucket: read_group(text) for bucket, text in items.items() if text is not None}
+
+    @property
+    def runs(self) -> set[str]:
+        """Runs besides the training of which anything is written down, or with a server that lives."""
+        written = {
+            run_of(key.removeprefix("bucket/")) for key in self.state.items if key.startswith("bucket/")
+        }
+        told = {run_of(key.removeprefix("run/")) for key in self.state.items if key.startswith("run/")}
+        kept = {run for each in self.living for run in each.keeper.runs}
+        return {*written, *told, *kept} - {"", "run"}
 
     @property
     def living(self) -> list[KeeperPlayer]:

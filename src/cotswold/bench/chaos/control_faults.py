@@ -13,6 +13,7 @@ from cotswold.bench.chaos.planting import Fault, always, never
 from cotswold.server.control.claims import Claims
 from cotswold.server.control.electing import Election
 from cotswold.server.control.filling import Filling
+from cotswold.server.control.forgetting import Forgetting
 from cotswold.server.control.leading import Transact
 from cotswold.server.control.map import Map
 from cotswold.server.control.servers import Servers
@@ -83,6 +84,10 @@ def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return look
 
 
+def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, server, runs, now: []
+
+
 CONTROL_FAULTS: Mapping[str, Fault] = {
     "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
     "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
@@ -93,5 +98,6 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
     "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
     "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
+    "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
 }
 """By name."""

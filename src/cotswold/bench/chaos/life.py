@@ -122,8 +122,8 @@ class Life:
             self.troubles.chance()
             if self.training.dispatcher.kept is not None and self.random.random() < self.world.taking / 10:
                 self._take()
-        elif self._is_quiet and self.world.drains:
-            self.troubles.undrain_all()
+        elif self._is_quiet and (self.world.drains or self.world.runs):
+            self.troubles.undo()
         self.loop.after(0.1, self._chance)
 
     def _calm(self) -> None:
@@ -173,6 +173,8 @@ class Life:
             return True
         if self.training.dispatcher.kept is not None:
             self._take()
+            return False
+        if self.cast.runs:  # these were to be forgotten
             return False
         wanted = min(self.world.copies, len(self.cast.living))
         for bucket, group in self.cast.groups.items():

@@ -13,7 +13,8 @@ from random import Random
 from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.world import World
-from cotswold.server.messages import COORDINATOR, Drain, Group, Message, Send, Undrain
+from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
+from cotswold.server.names import bucket_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
@@ -27,6 +28,8 @@ class Troubles:
         self.world, self.cast, self.training, self.random = world, cast, training, random
         self.complained: dict[str, float] = {}
         """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        self._runs = 0
+        """How many others have begun; of an odd number the last goes on."""
 
     def chance(self) -> None:
         """A tenth of a second in which anything may happen."""
@@ -46,10 +49,13 @@ class Troubles:
             (world.checkpoints, self._begin_checkpoint),
             (world.drains, self._drain),
             (world.drains / 2, self._undrain),
+            (world.runs, self._begin_or_end),
         )
         for rate, happen in happens:
             if rate and random.random() < rate / 10:
                 happen()
+        if world.runs:
+            self._ask_of_runs()
 
     # --- deaths ---
 
@@ -207,12 +213,29 @@ class Troubles:
         if self.training.dispatcher.may_begin_checkpoint:
             self.cast.tell(f"checkpoint {self.training.dispatcher.begin_checkpoint()} begins")
 
-    # --- drains ---
+    # --- drains, other runs ---
 
-    def undrain_all(self) -> None:
-        """Whoever is drained is taken back."""
+    def undo(self) -> None:
+        """Whoever is drained is taken back, and no other run is left."""
         for name in self._drained:
             self._ask(Undrain(name))
+        self._runs += self._runs % 2
+        self._ask_of_runs()
+
+    def _begin_or_end(self) -> None:
+        self._runs += 1
+        number = (self._runs + 1) // 2
+        self.cast.tell(f"run other {number} " + ("begins" if self._runs % 2 else "is to be forgotten"))
+
+    def _ask_of_runs(self) -> None:
+        """Whoever wants something says so until it is so."""
+        number = (self._runs + 1) // 2
+        goes_on = f"other {number}" if self._runs % 2 else ""
+        if goes_on:
+            buckets = tuple(bucket_of(goes_on, each) for each in range(3))
+            self._ask(Create(goes_on, "what they hold", buckets, 1))
+        for run in sorted(self.cast.runs - {goes_on}):
+            self._ask(Remove(run))
 
     def _drain(self) -> None:
         drained = self._drained

@@ -80,6 +80,8 @@ class World:
     """How soon a checkpoint is taken."""
     drains: float = 0.0
     """Servers that somebody has drained, two at a time at most; some time later they are taken back."""
+    runs: float = 0.0
+    """How often another run begins, or the one that has begun is to be forgotten."""
     evens_soon: bool = False
     """Whether what servers lead is evened soon after something has happened, rather than after seconds."""
     state_lost: float = 0.0

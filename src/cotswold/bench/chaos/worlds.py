@@ -95,6 +95,9 @@ WORLDS: Mapping[str, World] = {
         _SMALL, buckets=2, readers=3, seen=0.5, drains=2.0, evens_soon=True, control_seconds=0.6, camps=0.5
     ),
     "calm drains": replace(_SMALL, buckets=2, copies=2, least=2, drains=2.0, evens_soon=True),
+    "runs": replace(
+        _SMALL, buckets=2, runs=1.0, kills=0.4, pauses=0.3, controller_faults=0.5, state_lost=0.05
+    ),
     "freezing": replace(
         _SMALL,
         buckets=2,
