@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.conftest import FUZZ
@@ -13,48 +15,93 @@ from tests.conftest import FUZZ
 from cotswold.bench.chaos.faults import FAULTS
 from cotswold.bench.chaos.judge import BrokenError
 from cotswold.bench.chaos.life import Life
+from cotswold.bench.chaos.lives import transcript
 from cotswold.bench.chaos.run import live_copies
 from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.errors import UserError
 
 LIVES = {
     "quiet": 20,
-    "network": 100,
-    "deaths": 160,
-    "pauses": 80,
-    "cuts": 100,
-    "controllers": 60,
-    "everything": 200,
-    "two at least": 150,
-    "five copies": 80,
-    "chain": 120,
-    "chain of five": 60,
-    "disks": 60,
-    "outages": 60,
-    "one copy on disk": 60,
-    "disks and all": 40,
-    "one copy": 100,
+    "network": 15,
+    "deaths": 70,
+    "pauses": 8,
+    "cuts": 20,
+    "controllers": 10,
+    "everything": 30,
+    "two at least": 60,
+    "five copies": 20,
+    "chain": 20,
+    "chain of five": 15,
+    "disks": 20,
+    "outages": 20,
+    "one copy on disk": 15,
+    "disks and all": 6,
+    "one copy": 60,
+    "massacres": 20,
+    "reckless": 20,
+    "overtaken": 100,
+    "strays": 50,
+    "late state": 90,
+    "drains": 25,
+    "calm drains": 70,
+    "runs": 30,
+    "freezing": 25,
+    "folded": 20,
+    "deaf": 15,
+    "outages at once": 20,
+    "left alone": 40,
+    "astray": 10,
+    "momentum": 90,
+    "few servers": 90,
 }
 """A thousand and some."""
-PARTS = 4
+PARTS = 2
+"""Of which each is a test, for several processes."""
 FOUND = {
+    "any-term": ("overtaken", range(40)),
     "at-once": ("everything", range(10)),
-    "one-is-enough": ("pauses", range(60)),
+    "one-is-enough": ("pauses", range(20)),
+    "chain-head": ("chain", range(30)),
+    "however-few": ("few servers", range(10)),
     "unheld": ("everything", range(10)),
+    "gaps": ("overtaken", range(10)),
+    "without-prepared": ("overtaken", range(10)),
+    "counts-removed": ("overtaken", range(10)),
+    "old-groups": ("drains", range(10)),
     "no-numbers": ("everything", range(10)),
+    "waiting-numbers": ("pauses", range(20)),
+    "weights-alone": ("momentum", range(10)),
+    "no-orders": ("overtaken", range(10)),
+    "no-frozen": ("freezing", range(10)),
+    "frozen-is-now": ("folded", range(20)),
+    "torn": ("freezing", range(20)),
+    "unfenced": ("drains", range(30)),
+    "keeps-all": ("strays", range(120)),
+    "caught-early": ("pauses", range(200)),
     "long-lease": ("pauses", range(20)),
+    "wrong-way": ("astray", range(20)),
+    "from-answer": ("pauses", range(20)),
+    "hasty": ("deaf", range(10)),
     "no-lease": ("pauses", range(20)),
     "claims-unchecked": ("pauses", range(60)),
-    "caught-early": ("pauses", range(200)),
+    "shortest": ("overtaken", range(20)),
+    "uncompared": ("late state", range(40)),
+    "drained-first": ("calm drains", range(10)),
+    "remembers": ("runs", range(10)),
     "same-life": ("outages", range(10)),
+    "sessions-go-on": ("outages", range(10)),
     "saved-at-once": ("disks and all", range(40)),
     "settled-in-memory": ("outages", range(10)),
     "nothing-lost": ("outages", range(10)),
     "impatient": ("disks and all", range(10)),
-    "unverified": ("outages", range(10)),
+    "unverified": ("outages", range(30)),
     "oldest-disk": ("outages", range(10)),
 }
 """In which world, and within which seeds, a planted mistake is found."""
+
+
+def test_every_mistake_is_to_be_found() -> None:
+    assert FOUND.keys() == FAULTS.keys()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -114,10 +161,31 @@ def test_a_life_without_trouble_is_over_soon_and_has_judged_every_answer() -> No
     assert not any("took over" in each for each in life.transcript)
 
 
-def test_a_life_that_breaks_says_so_with_what_befell_whom() -> None:
+def test_a_life_that_breaks_is_told_step_for_step_and_is_the_same_when_it_is_told() -> None:
     (lives,) = live_copies(["everything"], range(3), fault="at-once")
     assert lives.broken is not None and lives.broken.sentence
-    assert any("is killed" in each or "is stopped" in each for each in lives.broken.transcript)
+    told = transcript("everything", lives.broken.seed, "at-once")
+    assert told[-1].endswith(f"broken: {lives.broken.sentence}")
+    for words in ("is killed", "is applied; versions", "written down: bucket", "prepare what is different"):
+        assert any(words in each for each in told), words
+    assert transcript("everything", lives.broken.seed, "at-once") == told
+
+
+def test_lives_are_the_same_by_several_processes_and_are_gone_on_with(tmp_path: Path) -> None:
+    worlds = ["momentum", "few servers"]
+    alone = live_copies(worlds, range(30))
+    said: list[str] = []
+    live_copies(worlds, range(10), out=tmp_path, processes=2)
+    begun = json.loads((tmp_path / "chaos.json").read_text())
+    assert [each["lives"] for each in begun["worlds"]] == [10, 10]
+    both = live_copies(worlds, range(30), out=tmp_path, processes=2, say=said.append)
+    for one, other in zip(alone, both, strict=True):
+        assert (one.lives, one.messages, one.said) == (other.lives, other.messages, other.said)
+    assert not said or "anew" not in said[0]
+    again = live_copies(worlds, range(30), out=tmp_path)
+    assert again == both  # nothing is lived
+    live_copies(worlds, range(1), out=tmp_path, fault="at-once", say=said.append)
+    assert "lived anew" in said[-1]
 
 
 def test_worlds_and_mistakes_that_are_not_are_refused() -> None:

@@ -6,6 +6,7 @@ Knows: the words of the command. Does not know: what befalls whom, what must be 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,10 @@ from cyclopts import Parameter
 from cotswold.cli.figures import command
 
 Names = Annotated[list[str] | None, Parameter(negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
+_LAST = 60
+"""Lines of a transcript that are printed."""
 
 
 def chaos(
@@ -24,27 +28,37 @@ def chaos(
     first: int = 0,
     world: Names = None,
     fault: str | None = None,
+    faults: Flag = False,
+    processes: int | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
     """Lives of servers that keep copies of buckets, each a function of its seed.
 
     Replicas push whole numbers to buckets of which servers keep copies, with controllers
-    that elect; processes are killed, stopped and cut off, messages are lost, late and
-    doubled, clocks drift. The machines are those that run; network, clocks and processes
-    are simulated. Judges that know none of the machines look for: two primaries at once,
-    versions that go back, an update that is lost or counted twice, copies that differ,
-    a life that does not come to its end. Exit code 1 where something is broken.
+    that elect; processes are killed, stopped and cut off, servers drained, messages lost,
+    late and doubled, disks full and damaged, clocks drift. The machines are those that
+    run; network, clocks, disks and processes are simulated. Judges that know none of the
+    machines look for: two primaries at once, versions that go back, an update that is
+    lost or counted twice, copies that differ, a checkpoint that is torn, fewer copies
+    than there must be, a life that does not come to its end. Exit code 1 where something
+    is broken: of the first seed that is, the life is told step for step.
 
     Examples:
 
       cotswold bench chaos --seeds 1000
 
-      cotswold bench chaos --world everything --first 4711 --seeds 1
+      cotswold bench chaos --seeds 1000000 --world everything --out lives
 
-      cotswold bench chaos --fault at-once
+        The same command goes on where it was ended.
 
-      cotswold bench chaos --seeds 1000000 --world everything --out .
+      cotswold bench chaos --world everything --first 4711 --seeds 1 --out .
+
+        chaos-everything-4711.txt has that life, broken or not.
+
+      cotswold bench chaos --faults
+
+      cotswold bench chaos --fault any-term --world overtaken
 
     Parameters
     ----------
@@ -56,33 +70,57 @@ def chaos(
         Only this world; several if given again. All by default.
     fault
         Plant this mistake, to see that it is found.
+    faults
+        List the mistakes that can be planted, and live nothing.
+    processes
+        So many at once; as many as there are cores by default.
     out
-        A directory for chaos.json, with the transcript of what broke.
+        A directory for chaos.json, which has what was lived so far, and the transcript
+        of what broke.
     json_
         Print JSON.
     """
     from cotswold.api.progress import say
+    from cotswold.bench.chaos.faults import FAULTS
+    from cotswold.bench.chaos.lives import transcript
     from cotswold.bench.chaos.run import live_copies
     from cotswold.errors import UserError
 
+    if faults:
+        print(*(f"{name:18} {each.sentence}" for name, each in FAULTS.items()), sep="\n")
+        return
     if seeds < 1:
         raise UserError(f"{seeds} seeds are none; give 1 or more")
+    if processes is not None and processes < 1:
+        raise UserError(f"{processes} processes are none; give 1 or more")
     if out is not None and not out.is_dir():
         raise UserError(f"{out} is no directory; make it, or give another to --out")
-    found = live_copies(world or [], range(first, first + seeds), fault=fault, say=say)
+    these = range(first, first + seeds)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = live_copies(
+        world or [], these, fault=fault, processes=processes or min(cores, seeds), out=out, say=say
+    )
     told = {"command": command(), "fault": fault, "worlds": [each.as_json() for each in found]}
-    if out is not None:
-        (out / "chaos.json").write_text(json.dumps(told, indent=1) + "\n")
     if json_:
         print(json.dumps(told))
-    else:
-        for each in found:
+    for each in found:
+        if not json_:
             print(
-                f"{each.world:13} {each.lives:8,} lives of {each.lived_seconds / each.lives:5.1f} s, "
-                f"{each.messages:12,} messages, {each.said:11,} answers judged, in {each.seconds:6.1f} s"
+                f"{each.world:16} {each.lives:9,} lives of {each.lived_seconds / each.lives:5.1f} s, "
+                f"{each.messages:13,} messages, {each.said:12,} answers judged, in {each.seconds:7.1f} s"
             )
-            if each.broken is not None:
-                print(*each.broken.transcript[-40:], sep="\n")
-                print(f"{each.world}, seed {each.broken.seed}: {each.broken.sentence}")
+        if each.broken is None and seeds > 1:
+            continue
+        lines = transcript(each.world, first if each.broken is None else each.broken.seed, fault)
+        if out is not None:
+            number = first if each.broken is None else each.broken.seed
+            path = out / f"chaos-{each.world.replace(' ', '-')}-{number}.txt"
+            path.write_text("\n".join(lines) + "\n")
+            say(f"{path} has the life of seed {number}, step for step")
+        if each.broken is not None and not json_:
+            print(*lines[-_LAST:], sep="\n")
+            again = f"cotswold bench chaos --world '{each.world}' --first {each.broken.seed} --seeds 1"
+            print(f"{each.world}, seed {each.broken.seed}: {each.broken.sentence}")
+            print(f"again, step for step: {again}" + (f" --fault {fault}" if fault else ""))
     if any(each.broken is not None for each in found):
         sys.exit(1)

@@ -7,6 +7,7 @@ what is checked, real time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import cast
@@ -24,10 +25,8 @@ from cotswold.simulate.network import Network, Player
 from cotswold.simulate.process import PlayedProcess
 
 TICK_SECONDS = 0.05
-SAVING_SECONDS = 0.3
-"""How often a server puts on its disk what is different."""
 Watch = Callable[[str, Sequence[Send]], None]
-"""Called with whatever a server says, when it says it."""
+"""Called with whatever a server or a client says, when it says it."""
 
 
 class Clock:
@@ -52,14 +51,18 @@ class SharedState:
         random: Random,
         *,
         lost: float = 0.0,
+        late: float = 0.0,
+        late_seconds: float = 3.0,
         watch: Callable[[str, str | None, str | None], None] = lambda key, old, new: None,
     ) -> None:
-        """``watch`` is called with each key that is put, and what stood there, and stands there now."""
+        """Of requests a share is ``late``, by so many seconds at most; ``watch`` is called with each key that
+        is put, and what stood there, and stands there now."""
         self.items: dict[str, str] = {}
-        self._watch = watch
+        self.watch = watch
         self.is_cut: set[str] = set()
         """Controllers whose requests do not come through."""
         self._loop, self._random, self._lost = loop, random, lost
+        self._late, self._late_seconds = late, late_seconds
 
     def ask(
         self, who: str, wish: Wish, answered: Callable[[Wish, dict[str, str] | bool | None], None]
@@ -74,7 +77,10 @@ class SharedState:
             outcome = self._do(wish)
             self._loop.after(self._seconds(), lambda: answered(wish, None if is_lost else outcome))
 
-        self._loop.after(self._seconds(), arrive)
+        is_late = self._late > 0 and self._random.random() < self._late
+        self._loop.after(
+            self._seconds() + (self._random.random() * self._late_seconds if is_late else 0.0), arrive
+        )
 
     def _seconds(self) -> float:
         return 0.001 + self._random.random() * 0.01
@@ -85,7 +91,7 @@ class SharedState:
         if any(self.items.get(key) != value for key, value in wish.compare):
             return False
         for key, value in wish.put:
-            self._watch(key, self.items.get(key), value)
+            self.watch(key, self.items.get(key), value)
             if value is None:
                 self.items.pop(key, None)
             else:
@@ -137,6 +143,14 @@ class ControllerPlayer(PlayedProcess):
         self._network.loop.after(TICK_SECONDS, self._tick)
 
 
+@dataclass(frozen=True)
+class Saving:
+    """The disk of a server, and how often what is different is put there."""
+
+    disk: SimulatedDisk
+    seconds: float
+
+
 class KeeperPlayer(PlayedProcess):
     """A server process that keeps copies."""
 
@@ -147,13 +161,13 @@ class KeeperPlayer(PlayedProcess):
         controllers: Sequence[str],
         clock: Clock,
         watch: Watch,
-        disk: SimulatedDisk | None = None,
+        saving: Saving | None = None,
     ) -> None:
         super().__init__(network, keeper.name)
-        self.keeper, self.clock, self._watch, self._disk = keeper, clock, watch, disk
+        self.keeper, self.clock, self._watch, self._saving = keeper, clock, watch, saving
         self._saved = 0.0
-        if disk is not None:
-            disk.begin()
+        if saving is not None:
+            saving.disk.begin()
         self._controllers = tuple(controllers)
         network.players[self.name] = self
         self._tick()
@@ -177,13 +191,13 @@ class KeeperPlayer(PlayedProcess):
     def _look(self) -> None:
         """Nothing more is done by itself."""
 
-    def _save(self, disk: SimulatedDisk) -> None:
+    def _save(self, saving: Saving) -> None:
         for bucket in self.keeper.take_recalls():
-            disk.read(bucket, partial(self._recalled, bucket))
-        if self.clock.now - self._saved >= SAVING_SECONDS:
+            saving.disk.read(bucket, partial(self._recalled, bucket))
+        if self.clock.now - self._saved >= saving.seconds:
             self._saved = self.clock.now
             for number, saved in self.keeper.saves():
-                disk.write(saved, partial(self._written, number))
+                saving.disk.write(saved, partial(self._written, number))
 
     def _recalled(self, bucket: str, saved: Saved | None) -> None:
         self._do(lambda: self.keeper.recalled(bucket, saved))
@@ -197,21 +211,30 @@ class KeeperPlayer(PlayedProcess):
         if self._paused is None:
             self._do(lambda: self._say(self.keeper.tick(self.clock.now)))
             self._do(lambda: self._say(self.keeper.drain(self.clock.now)))
-            if self._disk is not None:
-                self._save(self._disk)
+            if self._saving is not None:
+                self._save(self._saving)
         self._network.loop.after(TICK_SECONDS, self._tick)
 
 
 class RoutedNetwork(Network):
     """A network for clients that know buckets by name, and servers not at all; ``inner`` carries messages."""
 
-    def __init__(self, inner: Network, buckets: Sequence[str], controllers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        inner: Network,
+        buckets: Sequence[str],
+        controllers: Sequence[str],
+        watch: Watch = lambda client, sends: None,
+    ) -> None:
+        """``watch`` is called with whatever a client says."""
         super().__init__(inner.loop, inner.random)
+        self._watch = watch
         self._inner, self._buckets, self._controllers = inner, tuple(buckets), tuple(controllers)
         self._gates: dict[str, _Gate] = {}
 
     def send(self, sender: str, sends: list[Send]) -> None:
         """Hand over messages."""
+        self._watch(sender, sends)
         self._gate(sender).send(sends)
 
     def _gate(self, name: str) -> _Gate:

@@ -59,6 +59,12 @@ class Network:
         """That each has sent."""
         self.cut: set[tuple[str, str]] = set()
         """(sender, receiver) between whom nothing comes through, one way."""
+        self.takes: Callable[[str, str], float] | None = None
+        """How many seconds more a message takes from one to another."""
+        self.sent: Callable[[str, Send], None] | None = None
+        """Told of whatever is sent, by whom; may do anything but send."""
+        self.carried: Callable[[str, Send], None] | None = None
+        """Told of the same, and does nothing."""
         self._free: dict[str, float] = {}
         """When each one's port is free."""
 
@@ -66,11 +72,17 @@ class Network:
         """Hand over messages."""
         for send in sends:
             self.messages += 1
+            if self.sent is not None:
+                self.sent(sender, send)
+            if self.carried is not None:
+                self.carried(sender, send)
             size = self.size(send.message)
             self.bytes[sender] = self.bytes.get(sender, 0) + size
             start = max(self.loop.now, self._free.get(sender, 0.0))
             self._free[sender] = start + size / self.bytes_per_second
             seconds = self._free[sender] - self.loop.now + self.latency_seconds
+            if self.takes is not None:
+                seconds += self.takes(sender, send.to)
             faults = self.faults
             if faults.lost and self.random.random() < faults.lost:
                 continue

@@ -12,7 +12,6 @@ from typing import Any
 from cotswold.bench.chaos.planting import Fault
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import FoundSaved, Group
@@ -42,16 +41,6 @@ def _at_once(right: Callable[..., _Any]) -> Callable[..., _Any]:
             yield number, saved
 
     return saves
-
-
-def _of_any_term(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def assign(self: Copy[_Any], *words: _Any) -> _Any:
-        saved = self._saved
-        sends = right(self, *words)
-        self._saved = min(saved, self._on_disk)
-        return sends
-
-    return assign
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -99,7 +88,6 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
     "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
     "saved-at-once": Fault("what is to be written is said to be on the disk", Keeper, "saves", _at_once),
-    "of-any-term": Fault("what was saved in another term counts", Copy, "assign", _of_any_term),
     "settled-in-memory": Fault("what no disk has is settled", Saving, "answered", _in_memory),
     "nothing-lost": Fault(
         "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost

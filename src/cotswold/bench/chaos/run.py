@@ -1,54 +1,32 @@
-"""Lives after lives, and what became of them: `cotswold bench chaos`.
+"""Lives by the million: `cotswold bench chaos`. Over several processes, kept in a file, gone on with.
 
-Knows: worlds, seeds, planted faults. Does not know: the words of the command.
+Knows: processes, the file of what was lived. Does not know: the words of the command, what a life is.
 """
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
+import cotswold
 from cotswold.bench.chaos.faults import FAULTS
-from cotswold.bench.chaos.judge import BrokenError
-from cotswold.bench.chaos.life import Life
+from cotswold.bench.chaos.lives import Broken, Lives, lived
 from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.errors import UserError
 
-_SAY_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A life in which something was not true."""
-
-    world: str
-    seed: int
-    sentence: str
-    transcript: tuple[str, ...]
-    """What befell whom until then."""
-
-
-@dataclass
-class Lives:
-    """What became of the lives in a world."""
-
-    world: str
-    lives: int = 0
-    seconds: float = 0.0
-    """Of this machine."""
-    lived_seconds: float = 0.0
-    """Of the simulated ones."""
-    messages: int = 0
-    said: int = 0
-    """Messages of servers to clients that were judged."""
-    broken: Broken | None = None
-    """The first; the others are not lived."""
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
+_SAY_SECONDS = 5.0
+_TOGETHER = 20
+"""Lives that a process is given at once."""
+_AHEAD = 2
+"""So many times as much as there are processes waits for them."""
 
 
 def chosen(worlds: Sequence[str]) -> list[str]:
@@ -64,40 +42,118 @@ def live_copies(
     seeds: range = range(100),
     *,
     fault: str | None = None,
+    processes: int = 1,
+    out: Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> list[Lives]:
     """Live every seed in every world until something breaks there, with a planted fault if one is named.
 
-    Raises UserError for a world or a fault that is not.
+    ``out``: a directory whose chaos.json has what was lived so far: what is there of the same program, fault
+    and first seed is not lived again. Raises UserError for a world or a fault that is not.
     """
     if fault is not None and fault not in FAULTS:
         raise UserError(f"no fault {fault!r}; there are: {', '.join(FAULTS)}")
-    found = []
-    with nullcontext() if fault is None else FAULTS[fault].planted():
-        for name in chosen(worlds):
-            found.append(_lived(name, seeds, say))
-    return found
+    kept = _Kept(None if out is None else out / "chaos.json", seeds.start, fault, say)
+    found = {name: kept.of.get(name, Lives(name)) for name in chosen(worlds)}
+    kept.of |= found
+    try:
+        _live(found, seeds, fault, processes, kept, say)
+    finally:
+        kept.write()
+    return list(found.values())
 
 
-def _lived(name: str, seeds: range, say: Callable[[str], None]) -> Lives:
-    lives, began = Lives(name), time.monotonic()
-    said = began
-    for seed in seeds:
-        life = Life(seed, WORLDS[name])
-        try:
-            life.live()
-        except BrokenError as error:
-            lives.broken = Broken(name, seed, str(error), tuple(life.transcript))
-        except AssertionError as error:  # a machine has found itself where it cannot be
-            lives.broken = Broken(name, seed, f"an assertion fails: {error}", tuple(life.transcript))
-        lives.lives += 1
-        lives.lived_seconds += life.loop.now
-        lives.messages += life.network.messages
-        lives.said += life.judge.said
-        lives.seconds = time.monotonic() - began
+def _live(
+    found: dict[str, Lives],
+    seeds: range,
+    fault: str | None,
+    processes: int,
+    kept: _Kept,
+    say: Callable[[str], None],
+) -> None:
+    said = began = time.monotonic()
+    here = 0
+    for name, more in _outcomes(_chunks(found, seeds), fault, processes):
+        lives = found[name]
         if lives.broken is not None:
-            break
-        if time.monotonic() - said > _SAY_SECONDS:
-            said = time.monotonic()
-            say(f"{name}: {lives.lives} of {len(seeds)} lives, nothing is broken")
-    return lives
+            continue
+        lives.add(more)
+        here += more.lives
+        now = time.monotonic()
+        if now - said > _SAY_SECONDS:
+            said = now
+            kept.write()
+            state = "nothing is broken" if lives.broken is None else f"seed {lives.broken.seed} is broken"
+            so_far = f"{lives.lives:,} of {len(seeds):,} lives, {here / (now - began):.1f} lives a second"
+            say(f"{name}: {so_far}, {state}")
+
+
+def _chunks(found: dict[str, Lives], seeds: range) -> Iterator[tuple[str, range]]:
+    """What is to be lived, world by world, as long as nothing is broken there."""
+    for name, lives in found.items():
+        for start in range(lives.lives, len(seeds), _TOGETHER):
+            if lives.broken is not None:
+                break
+            yield name, seeds[start : start + _TOGETHER]
+
+
+def _outcomes(
+    chunks: Iterator[tuple[str, range]], fault: str | None, processes: int
+) -> Iterator[tuple[str, Lives]]:
+    """In the same order."""
+    if processes == 1:
+        yield from ((name, lived(name, seeds, fault)) for name, seeds in chunks)
+        return
+    context = multiprocessing.get_context("forkserver")
+    pool = ProcessPoolExecutor(processes, context)
+    try:
+        waiting: deque[tuple[str, Future[Lives]]] = deque()
+        while True:
+            for name, seeds in islice(chunks, _AHEAD * processes - len(waiting)):
+                waiting.append((name, pool.submit(lived, name, seeds, fault)))
+            if not waiting:
+                return
+            name, outcome = waiting.popleft()
+            yield name, outcome.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Kept:
+    """What was lived so far, in a file if there is one."""
+
+    def __init__(self, path: Path | None, first: int, fault: str | None, say: Callable[[str], None]) -> None:
+        self._path, self._key = path, {"program": _program(), "first": first, "fault": fault}
+        self.of: dict[str, Lives] = {}
+        """By world."""
+        if path is None or not path.exists():
+            return
+        told = json.loads(path.read_text())
+        if any(told.get(name) != value for name, value in self._key.items()):
+            say(f"{path} is of another program, fault or first seed: all is lived anew")
+            return
+        self.of = {each["world"]: _lives(each) for each in told["worlds"]}
+
+    def write(self) -> None:
+        """Put it there, whole or not at all."""
+        if self._path is None:
+            return
+        told = {**self._key, "worlds": [each.as_json() for each in self.of.values()]}
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(told, indent=1) + "\n")
+        new.replace(self._path)
+
+
+def _lives(told: dict[str, Any]) -> Lives:
+    broken = told.pop("broken")
+    return Lives(**told, broken=None if broken is None else Broken(**broken))
+
+
+def _program() -> int:
+    """Another number where the machines, the network or the lives are others: then seeds are too."""
+    assert cotswold.__file__ is not None, "the package has files"
+    root, number = Path(cotswold.__file__).parent, 0
+    for folder in ("server", "simulate", "bench/chaos"):
+        for path in sorted((root / folder).rglob("*.py")):
+            number = zlib.crc32(path.read_bytes(), number)
+    return number

@@ -1,17 +1,22 @@
 """Worlds in which servers that keep copies live: what goes wrong, and how often.
 
-Knows: rates of faults. Does not know: what must be true.
+Knows: rates of faults, moments at which they do most. Does not know: what must be true.
+
+In the first worlds anything befalls anybody at any time. In those that follow life is steered towards moments
+where one mistake matters: there are few buckets, and little happens besides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from cotswold.bench.chaos.world import World
+from cotswold.bench.chaos.world import Aim, World
 from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
 _WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)
+_SMALL = World(servers=4, buckets=1, epochs=4, replicas=3, readers=1, seen=1.0)
 
 WORLDS: Mapping[str, World] = {
     "quiet": World(),
@@ -21,7 +26,6 @@ WORLDS: Mapping[str, World] = {
     "cuts": World(faults=_BAD, cuts=0.8, checkpoints=0.3),
     "controllers": World(faults=_WORST, kills=0.8, controller_faults=1.5, state_lost=0.1, pauses=0.5),
     "everything": World(
-        *(5, 3, 3, 2, 3, 1, "star", 2, 6),
         faults=_BAD,
         kills=0.6,
         pauses=0.5,
@@ -63,5 +67,118 @@ WORLDS: Mapping[str, World] = {
         state_lost=0.02,
     ),
     "one copy": World(copies=1, pauses=0.8, cuts=0.5, controller_faults=0.3),
+    "massacres": World(massacres=0.3, kills=0.3, pauses=0.2, replica_pauses=0.3, checkpoints=0.3),
+    "reckless": World(reckless=0.5, pauses=0.3, controller_faults=0.3, checkpoints=0.3),
+    "overtaken": replace(
+        _SMALL,
+        servers=5,
+        epochs=6,
+        between_seconds=0.5,
+        slow_links=0.5,
+        aims=(Aim("prepare", 0.05, ("sender killed",), Aim("acknowledged", 0.25, ("sender killed",))),),
+        most_aims=10,
+    ),
+    "strays": replace(
+        _SMALL,
+        servers=3,
+        epochs=10,
+        control_seconds=0.4,
+        aims=(
+            Aim("prepare", 0.1, ("sender alone", "sender apart"), Aim("joined", 0.7, ("receiver killed",))),
+        ),
+        most_aims=12,
+    ),
+    "late state": World(
+        buckets=2, epochs=4, kills=1.0, seen=1.0, state_late=0.3, state_lost=0.05, controller_faults=0.5
+    ),
+    "drains": replace(
+        _SMALL, buckets=2, readers=3, seen=0.5, drains=2.0, evens_soon=True, control_seconds=0.6, camps=0.5
+    ),
+    "calm drains": replace(_SMALL, buckets=2, copies=2, least=2, drains=2.0, evens_soon=True),
+    "runs": replace(
+        _SMALL, buckets=2, runs=1.0, kills=0.4, pauses=0.3, controller_faults=0.5, state_lost=0.05
+    ),
+    "freezing": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        between_seconds=0.2,
+        slow_links=0.5,
+        checkpoints=3.0,
+        taking=2.0,
+        aims=(
+            Aim("frozen", 0.3, ("sender killed", "receiver stopped")),
+            Aim("acknowledged", 0.01, ("sender killed",)),
+        ),
+    ),
+    "folded": replace(
+        _SMALL,
+        buckets=2,
+        replicas=4,
+        epochs=6,
+        between_seconds=0.4,
+        slow_links=0.5,
+        checkpoints=5.0,
+        taking=1.0,
+        aims=(Aim("frozen", 0.3, ("receiver stopped",), Aim("acknowledged", 0.2, ("sender killed",))),),
+        most_aims=10,
+    ),
+    "deaf": replace(
+        _SMALL,
+        replicas=1,
+        readers=6,
+        speeds=(2.0,),
+        epochs=1,
+        order_seconds=4.0,
+        aims=(Aim("prepared", 0.015, ("receiver alone",), Aim("fence", 0.9, ("receiver astray",))),),
+        most_aims=8,
+    ),
+    "outages at once": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        disks=True,
+        damage=0.3,
+        saving_seconds=0.1,
+        checkpoints=0.5,
+        aims=tuple(
+            Aim(moment, chance, ("sender all",))
+            for moment, chance in (
+                ("joined", 0.1),
+                ("everything", 0.1),
+                ("found", 0.05),
+                ("group", 0.02),
+                ("ordered", 0.03),
+                ("acknowledged", 0.02),
+            )
+        ),
+    ),
+    "left alone": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        aims=(
+            Aim("joined", 0.1, ("receiver killed",)),
+            Aim("caught", 0.1, ("sender stopped", "sender unheard", "sender killed")),
+            Aim("prepared", 0.01, ("sender left", "receiver stopped")),
+            Aim("lease", 0.01, ("receiver stopped", "receiver uncontrolled")),
+            Aim("fenced", 0.1, ("sender killed", "sender unheard")),
+            Aim("here", 0.01, ("sender unheard",)),
+            Aim("push", 0.01, ("receiver killed",)),
+        ),
+    ),
+    "astray": replace(
+        _SMALL,
+        replicas=2,
+        readers=6,
+        speeds=(1.0, 2.0),
+        epochs=2,
+        drift=0.024,
+        lease_seconds=3.0,
+        aims=(Aim("acknowledged", 0.3, ("sender astray",)),),
+        most_aims=4,
+    ),
+    "momentum": replace(_SMALL, buckets=2, has_momentum=True, kills=0.8, checkpoints=0.3),
+    "few servers": replace(_SMALL, servers=3, buckets=2, least=2, kills=1.5, seen=0.5),
 }
 """By name."""

@@ -1,0 +1,227 @@
+"""Who is in a life of servers that keep copies: controllers, their state, servers and disks.
+
+Knows: how each is started, killed, stopped, woken and cut off, and says so in a transcript. Does not know: to
+whom anything is done when, clients, what must be true.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from cotswold.optim.updates import Momentum, Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.control.controller import Controller
+from cotswold.server.control.map import read_group
+from cotswold.server.control.settings import Control
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copy import Copy
+from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.saved import disk_of, next_of
+from cotswold.server.messages import Create, Group, Send, Shard
+from cotswold.server.names import run_of
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
+from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
+from cotswold.simulate.disks import SimulatedDisk
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
+
+SHARD = 2
+"""Numbers a shard."""
+Links = Collection[tuple[str, str]]
+"""(sender, receiver)."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who is there, and how they do it."""
+
+    servers: tuple[str, ...]
+    """Those with which it begins; each has a host and a disk of its name."""
+    controllers: tuple[str, ...]
+    shards: tuple[Shard, ...]
+    control: Control = field(default_factory=Control)
+    copying: Copying = field(default_factory=Copying)
+    has_momentum: bool = False
+    drift: float = 0.0
+    """By which share clocks run faster or slower, at most."""
+    saving_seconds: float = 0.3
+    """How often a server puts on its disk what is different."""
+
+
+@dataclass(frozen=True)
+class _Sum(Momentum):
+    """Its velocity is the sum of all that was pushed, in whatever order."""
+
+    momentum: float = 1.0
+
+    def __post_init__(self) -> None:
+        """It learns nothing: so it may forget nothing."""
+
+
+class Cast:
+    """All of them."""
+
+    def __init__(
+        self,
+        network: Network,
+        state: SharedState,
+        roles: Roles,
+        random: Random,
+        hear: Callable[[str, Sequence[Send]], None],
+    ) -> None:
+        """``random`` sets clocks, and takes what time disks take; ``hear`` hears whatever a server says."""
+        self.network, self.state, self.roles, self._random, self._hear = network, state, roles, random, hear
+        self.loop = network.loop
+        self.transcript: list[str] = []
+        """What befell whom, and what controllers did, to be read."""
+        self.kinds = Counter[str]()
+        """How often controllers did what."""
+        self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
+        rule = _Sum() if roles.has_momentum else Sgd()
+        self._settings = Asynchronous("run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000))
+        self.controllers: list[ControllerPlayer] = []
+        for name in roles.controllers:
+            self.start_controller(name)
+        self.disks = {
+            name: SimulatedDisk(self.loop, random, seconds=0.1)
+            for name in (roles.servers if roles.copying.saves else ())
+        }
+        self.servers: list[KeeperPlayer] = []
+        """Dead ones too."""
+        for name in roles.servers:
+            self.start_server(name)
+        self.loop.after(0.1, self._create)
+
+    # --- who is there ---
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """As they are written down."""
+        items = {bucket: self.state.items.get(f"bucket/{bucket}") for bucket in self.buckets}
+        return {bucket: read_group(text) for bucket, text in items.items() if text is not None}
+
+    @property
+    def runs(self) -> set[str]:
+        """Runs besides the training of which anything is written down, or with a server that lives."""
+        written = {
+            run_of(key.removeprefix("bucket/")) for key in self.state.items if key.startswith("bucket/")
+        }
+        told = {run_of(key.removeprefix("run/")) for key in self.state.items if key.startswith("run/")}
+        kept = {run for each in self.living for run in each.keeper.runs}
+        return {*written, *told, *kept} - {"", "run"}
+
+    @property
+    def living(self) -> list[KeeperPlayer]:
+        """Servers that live."""
+        return [each for each in self.servers if each.is_alive]
+
+    @property
+    def leader(self) -> ControllerPlayer | None:
+        """The controller that leads."""
+        return next((each for each in self.controllers if each.is_alive and each.leads), None)
+
+    def server(self, name: str) -> KeeperPlayer | None:
+        """One that lives."""
+        return next((each for each in self.servers if each.name == name and each.is_alive), None)
+
+    def copy_of(self, bucket: str, name: str) -> Copy[list[float]] | None:
+        """That of a server, if it lives."""
+        server = self.server(name)
+        return None if server is None else server.keeper.copies.get(bucket)
+
+    def keeps(self, names: Collection[str]) -> bool:
+        """Whether each bucket has a member among these, or disks."""
+        return bool(self.disks) or all(set(names).intersection(each.members) for each in self.groups.values())
+
+    # --- what befalls them ---
+
+    def tell(self, sentence: str) -> None:
+        """Put it into the transcript."""
+        self.transcript.append(f"{self.loop.now:8.3f} s  {sentence}")
+
+    def take_events(self) -> None:
+        """Put what controllers did into the transcript."""
+        for each in self.controllers:
+            for event in each.controller.take_events():
+                self.kinds[event.kind] += 1
+                self.tell(f"{each.name}: {event.sentence}")
+
+    def start_controller(self, name: str) -> None:
+        """Another process of that name."""
+        clock = self._clock()
+        controller = Controller(name, self.roles.control, clock.now)
+        player = ControllerPlayer(self.network, controller, self.state, clock)
+        self.controllers = [each for each in self.controllers if each.name != name] + [player]
+
+    def start_server(self, name: str) -> None:
+        """A server, with what is on its disk."""
+        clock, host, roles = self._clock(), disk_of(name), self.roles
+        keeper = Keeper(
+            *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
+        )
+        disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
+        self.servers.append(KeeperPlayer(self.network, keeper, roles.controllers, clock, self._hear, disk))
+
+    def kill(self, victim: KeeperPlayer, *, seen_after: float | None, again_after: float | None) -> None:
+        """SIGKILL. Its supervisor sees that after so many seconds, and starts another; None for never."""
+        victim.kill()
+        self.tell(f"{victim.name} is killed")
+        names = self.roles.controllers
+        if seen_after is not None:
+            self.loop.after(seen_after, lambda: ended(self.network, victim.name, names, "killed by signal 9"))
+        if again_after is not None:
+            self.loop.after(again_after, lambda: self.start_server(next_of(victim.name)))
+
+    def kill_controller(self, victim: ControllerPlayer, *, again_after: float | None) -> None:
+        """SIGKILL, and another one starts after so many seconds; None for never."""
+        victim.kill()
+        self.tell(f"{victim.name} is killed")
+        if again_after is not None:
+            self.loop.after(again_after, lambda: self.start_controller(victim.name))
+
+    def stop(self, victim: PlayedProcess, seconds: float | None) -> None:
+        """SIGSTOP, and after so many seconds SIGCONT; None for never."""
+        victim.pause()
+        self.tell(f"{victim.name} is stopped" + ("" if seconds is None else f" for {seconds:.2f} s"))
+        if seconds is not None:
+            self.loop.after(seconds, lambda: self.wake(victim))
+
+    def wake(self, victim: PlayedProcess) -> None:
+        """SIGCONT."""
+        if victim.is_alive and victim.is_paused:
+            self.tell(f"{victim.name} goes on")
+            victim.go_on()
+
+    def cut(self, links: Links, seconds: float | None, sentence: str) -> None:
+        """Nothing comes through between these for so long; None for ever."""
+        new = set(links) - self.network.cut
+        self.network.cut |= new
+        self.tell(sentence + ("" if seconds is None else f" for {seconds:.2f} s"))
+        if seconds is not None:
+            self.loop.after(seconds, lambda: self.heal(new))
+
+    def heal(self, links: Links) -> None:
+        """It does again."""
+        self.network.cut -= set(links)
+
+    def _clock(self) -> Clock:
+        drift = self.roles.drift
+        return Clock(self.loop, 1 + self._random.uniform(-drift, drift), self._random.uniform(0, 1000))
+
+    def _contents(self, bucket: str) -> Contents[list[float]]:
+        server = Server(bucket, self.roles.shards, Lists())
+        return Contents(server, Updates(server, self._settings, Lists(), ListUpdates()), Lists())
+
+    def _create(self) -> None:
+        if len(self.groups) < len(self.buckets):
+            for each in self.controllers:
+                if each.is_alive:
+                    wanted = Create("run", "what they hold", self.buckets, len(self.roles.servers))
+                    each.controller.create(wanted, each.clock.now)
+            self.loop.after(0.1, self._create)

@@ -1,0 +1,103 @@
+"""Mistakes about leases, elections and what is written down, planted to see that the judges find them.
+
+Knows: one way in which each machine of the controllers could be wrong. Does not know: how it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cotswold.bench.chaos.planting import Fault, always, never
+from cotswold.server.control.claims import Claims
+from cotswold.server.control.electing import Election
+from cotswold.server.control.filling import Filling
+from cotswold.server.control.forgetting import Forgetting
+from cotswold.server.control.leading import Transact
+from cotswold.server.control.map import Map
+from cotswold.server.control.servers import Servers
+from cotswold.server.copies.keeper import Keeper, ToKeeper
+from cotswold.server.copies.lease import DRIFT, Lease
+from cotswold.server.messages import Group, Leased, Send
+
+_Any = Any
+"""Machines are patched whatever their numbers are."""
+
+
+def _long_lease(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, number, seconds: right(self, number, 4 * seconds)
+
+
+def _no_lease(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, now: True
+
+
+def _shortest(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def decided(self: Election, *words: _Any) -> Group | None:
+        own = self.answers
+        self.answers = {
+            name: each if each.index < 0 else replace(each, index=10**9 - each.index)
+            for name, each in own.items()
+        }
+        try:
+            found: Group | None = right(self, *words)
+        finally:
+            self.answers = own
+        return found
+
+    return decided
+
+
+def _uncompared(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def transaction(self: Map, *words: _Any) -> Transact | None:
+        asked: Transact | None = right(self, *words)
+        return None if asked is None else replace(asked, compare=())
+
+    return transaction
+
+
+def _wrong_way(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, number, seconds: right(self, number, seconds * (1 + DRIFT) / (1 - DRIFT))
+
+
+def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def receive(self: Keeper[_Any], sender: str, message: ToKeeper, now: float) -> list[Send]:
+        sends: list[Send] = right(self, sender, message, now)
+        if isinstance(message, Leased):
+            self.lease.until = max(self.lease.until, now + message.seconds)
+        return sends
+
+    return receive
+
+
+def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def look(self: Filling, bucket: str, now: float) -> None:
+        """Whoever is drained leaves before anybody else has what it has."""
+        group, of = self._board.groups.get(bucket), self._board.servers.of
+        drained = [each for each in (group.secondaries if group else ()) if of[each].is_drained]
+        if group is not None and drained and self._elections.is_settled(bucket):
+            self.drop(group, drained, "it is drained")
+        else:
+            right(self, bucket, now)
+
+    return look
+
+
+def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, server, runs, now: []
+
+
+CONTROL_FAULTS: Mapping[str, Fault] = {
+    "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
+    "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
+    "from-answer": Fault("a lease counts from when it was had", Keeper, "receive", _from_answer),
+    "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
+    "claims-unchecked": Fault("a lease is given to whoever was primary", Claims, "may_lead", always),
+    "hasty": Fault("a primary is elected while the one before may act", Servers, "may_act", never),
+    "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
+    "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
+    "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
+    "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
+}
+"""By name."""

@@ -1,0 +1,75 @@
+"""What buckets hold, judged by what was pushed: every sample that counts, once, and nothing else.
+
+Knows: the ledger of what each bucket said that it has, what was acknowledged, the sums of what was pushed.
+Does not know: terms, copies, how anything came to where it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from cotswold.bench.chaos.judge import BrokenError, Judge
+from cotswold.bench.chaos.recording import Recorded
+from cotswold.bench.chaos.training import SAMPLES, Training
+from cotswold.server.messages import Ranges
+from cotswold.server.ranges import common, joined, size, without
+
+Rows = Sequence[Sequence[float]]
+"""The numbers of a bucket's shards."""
+
+
+class Sums:
+    """Of a training."""
+
+    def __init__(self, training: Training, judge: Judge) -> None:
+        self._training, self._judge = training, judge
+        self._buckets = tuple(dict.fromkeys(each.server for each in training.shards))
+
+    def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
+        """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
+        elsewhere and handed out again, to another session. Raises BrokenError."""
+        found = vectors["velocity" if self._training.world.has_momentum else "weights"]
+        by: dict[int, list[Ranges]] = defaultdict(list)
+        for session, ranges in ledger.has[self._buckets.index(bucket)]:
+            by[session if self._judge.revivals else 0].append(ranges)
+        total = [0.0] * self._training.size
+        for some in by.values():
+            ranges = joined(*some)
+            if size(ranges) != sum(map(size, some)):
+                raise BrokenError(f"{bucket}: a sample is applied twice")
+            for each in ranges:
+                more = self._training.gradient(each, total)
+                total = [one + other for one, other in zip(total, more, strict=True)]
+        own = [each for each in self._training.shards if each.server == bucket]
+        expected = [[-each for each in total[shard.start : shard.stop]] for shard in own]
+        if [list(each) for each in found] != expected:
+            raise BrokenError(f"{bucket} has {found}, and the sum of what was acknowledged is {expected}")
+
+    def check_acknowledged(self) -> None:
+        """Whatever a server acknowledged is in the ledger. Raises BrokenError."""
+        for number, bucket in enumerate(self._buckets):
+            has: dict[int, list[Ranges]] = defaultdict(list)
+            for session, ranges in self._training.ledger.has[number]:
+                has[session].append(ranges)
+            known: Mapping[int, Ranges] = {session: joined(*some) for session, some in has.items()}
+            for (session, update), samples in self._judge.acknowledged[bucket].items():
+                if without(samples, known.get(session, ())):
+                    raise BrokenError(
+                        f"{bucket}: update {update} of session {session} was acknowledged, and is not there"
+                    )
+
+    def check_account(self) -> None:
+        """What counts is in every bucket, and of every sample it is known what became of it. Raises
+        BrokenError."""
+        ledger, samples = self._training.ledger, SAMPLES * self._training.world.epochs
+        total, everywhere = ledger.total, 0
+        for session in {session for own in ledger.has for session, _ in own}:
+            has = [joined(*(ranges for each, ranges in own if each == session)) for own in ledger.has]
+            everywhere += size(reduce(common, has))
+        if everywhere != total.counted:
+            raise BrokenError(f"{total.counted} samples count, and {everywhere} are in every bucket")
+        known = total.counted + total.torn + total.refused
+        if (known + total.lost, known + total.left_out) != (total.handed_out, samples):
+            raise BrokenError(f"of {samples} samples this is known: {total}")

@@ -1,0 +1,107 @@
+"""A life as it can be read: what befalls whom, and besides what servers, clients and controllers say of it.
+
+Knows: words for messages that matter in a failover. Does not know: what must be true, chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cotswold.bench.chaos.life import Life
+from cotswold.bench.chaos.world import World
+from cotswold.server.control.map import read_group
+from cotswold.server.messages import (
+    Applied,
+    Assign,
+    Caught,
+    Fence,
+    Fenced,
+    FoundSaved,
+    Group,
+    OfBucket,
+    Prepare,
+    Prepared,
+    Send,
+    Silent,
+    TakeOver,
+    Update,
+    UpdateRefused,
+)
+
+
+class Told:
+    """A life with all that, which is the same step for step."""
+
+    def __init__(self, seed: int, world: World) -> None:
+        self.life = Life(seed, world)
+        self._said: dict[tuple[str, str], str] = {}
+        self._life_put, self.life.cast.state.watch = self.life.cast.state.watch, self._put
+        self.life.cast.network.carried = self._carried
+
+    @property
+    def transcript(self) -> Sequence[str]:
+        """Line by line."""
+        return self.life.transcript
+
+    def _put(self, key: str, old: str | None, new: str | None) -> None:
+        if key.startswith("bucket/") and new is not None:
+            self.life.cast.tell(f"written down: {_of_group(read_group(new))}")
+        self._life_put(key, old, new)
+
+    def _carried(self, sender: str, send: Send) -> None:
+        sentence = _sentence(send)
+        # what is sent again and again is told once
+        if sentence and self._said.get((sender, send.to)) != sentence:
+            self._said[sender, send.to] = sentence
+            self.life.cast.tell(f"{sender} → {send.to}: {sentence}")
+
+
+def _of_group(group: Group) -> str:
+    words = [f"{group.bucket}, term {group.term}: primary {group.primary}"]
+    if group.secondaries:
+        words.append(f"secondaries {', '.join(group.secondaries)}")
+    if group.learners:
+        words.append(f"learners {', '.join(group.learners)}")
+    return "; ".join(words)
+
+
+def _sentence(send: Send) -> str:
+    match send.message:
+        case OfBucket(bucket, term, message):
+            said = _of_client(message)
+            return f"{bucket}, term {term}: {said}" if said else ""
+        case Assign(_, group):
+            return f"act by {_of_group(group)}"
+        case Fence(_, bucket, term):
+            return f"{bucket}: take part in no term below {term}"
+        case Fenced() as message:
+            return f"{message.bucket}: fenced for term {message.term}, with index {message.index}"
+        case Prepare() as message if message.change is not None:
+            what = "everything" if message.after < 0 else f"what is different since index {message.after}"
+            return f"{message.bucket}, term {message.term}: prepare {what}, to index {message.index}"
+        case Prepared() as message:
+            lacks = ", and lacks what came before" if message.is_lacking else ""
+            return f"{message.bucket}, term {message.term}: has index {message.index}{lacks}"
+        case Caught() as message:
+            return f"{message.bucket}, term {message.term}: {message.learner} has caught up"
+        case Silent() as message:
+            return f"{message.bucket}, term {message.term}: {message.copy} is silent"
+        case TakeOver() as message:
+            return f"{message.bucket}, term {message.term}: its primary is silent"
+        case FoundSaved() as message:
+            return f"{message.bucket}: on disk from term {message.term}, index {message.index}"
+        case _:
+            return ""
+
+
+def _of_client(message: object) -> str:
+    match message:
+        case Update() if message.samples:
+            return f"update {message.number} of session {message.session}, samples {list(message.samples)}"
+        case Applied():
+            versions = dict(zip(message.shards, message.versions, strict=True))
+            return f"update {message.number} of session {message.session} is applied; versions {versions}"
+        case UpdateRefused():
+            return f"update {message.number} of session {message.session} is refused: {message.reason}"
+        case _:
+            return ""

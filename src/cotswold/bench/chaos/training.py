@@ -1,0 +1,130 @@
+"""What goes on in a life: replicas that push whole numbers to buckets, their coordinator and its ledger.
+
+Knows: the machines of the third street, how gradients are made of samples and a seed, whoever only reads.
+Does not know: servers, what befalls anybody, what must be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from cotswold.bench.chaos.cast import SHARD
+from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from cotswold.bench.chaos.world import World
+from cotswold.server.dispatch import Dispatch
+from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
+from cotswold.server.replica import Pace
+from cotswold.simulate.copies import RoutedNetwork
+from cotswold.simulate.network import Network
+from cotswold.simulate.replicas import ReplicaPlayer
+
+SAMPLES = 24
+"""Of an epoch."""
+
+
+_READ_SECONDS = 0.1
+
+
+class Reader:
+    """Pulls all shards, again and again, and pushes nothing, as whoever evaluates does."""
+
+    def __init__(self, network: RoutedNetwork, name: str, shards: Sequence[Shard]) -> None:
+        self.name, self._network, self._pulls = name, network, 0
+        self._shards = {
+            bucket: tuple(each.number for each in shards if each.server == bucket)
+            for bucket in dict.fromkeys(each.server for each in shards)
+        }
+        network.players[name] = self
+        self._tick()
+
+    def receive(self, sender: str, message: Message) -> None:
+        """What it pulled has come; that was judged when it was said."""
+
+    def _tick(self) -> None:
+        self._pulls += 1
+        pulls = [
+            Send(bucket, PullNewer("run", 0, self._pulls, numbers, (-1,) * len(numbers)))
+            for bucket, numbers in self._shards.items()
+        ]
+        self._network.send(self.name, pulls)
+        self._network.loop.after(_READ_SECONDS, self._tick)
+
+
+class Training:
+    """Replicas and their coordinator."""
+
+    def __init__(
+        self,
+        network: Network,
+        shards: Sequence[Shard],
+        controllers: Sequence[str],
+        world: World,
+        seed: int,
+        hear: Callable[[str, Sequence[Send]], None],
+    ) -> None:
+        """``hear`` hears whatever clients say to buckets."""
+        self.world, self.seed, self.shards = world, seed, tuple(shards)
+        self._random = network.random
+        self.size = SHARD * len(shards)
+        """How many parameters there are."""
+        buckets = tuple(dict.fromkeys(each.server for each in shards))
+        self.clients = RoutedNetwork(network, buckets, controllers, hear)
+        self.ledger = Recorded(SAMPLES, len(buckets))
+        rules = Dispatch(
+            *("run", SAMPLES, self.size, world.epochs, 1.0, 4, 2),
+            order_seconds=world.order_seconds,
+            beat_seconds=0.25,
+            silent_seconds=3.0,
+            retry_seconds=0.5,
+        )
+        servers = [(name, name) for name in buckets]
+        self.dispatcher = RecordedDispatcher(rules, shards, servers, 0.0, self.ledger)
+        self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
+        self.replicas: list[ReplicaPlayer] = []
+        """Dead ones too."""
+        self.readers: list[Reader] = []
+        self._gradients: dict[int, list[float]] = {}
+        for _ in range(world.replicas):
+            self.start_replica()
+        for _ in range(world.readers):
+            self.start_reader()
+
+    @property
+    def living(self) -> list[ReplicaPlayer]:
+        """Replicas that live."""
+        return [each for each in self.replicas if each.is_alive]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all clients that live."""
+        return [COORDINATOR, *(each.name for each in self.living), *(each.name for each in self.readers)]
+
+    def start_reader(self) -> None:
+        """Another one."""
+        self.readers.append(Reader(self.clients, f"reader {len(self.readers)}", self.shards))
+
+    def start_replica(self) -> None:
+        """Another one."""
+        name, random = f"replica {len(self.replicas)}", self._random
+        speed = random.choice(self.world.speeds)
+        join = Join(name, 0, f"address of {name}", SAMPLES, self.size)
+        self.replicas.append(
+            ReplicaPlayer(
+                *(self.clients, join, Pace(2), self.shards, self.gradient),
+                lambda: speed * random.uniform(0.5, 1.5),
+            )
+        )
+
+    def gradient(self, samples: tuple[int, int], weights: Sequence[float]) -> list[float]:
+        """Whole numbers that no two sets of samples share, but for rare chance."""
+        total = [0.0] * self.size
+        for place in range(*samples):
+            total = [each + other for each, other in zip(total, self._of(place), strict=True)]
+        return total
+
+    def _of(self, place: int) -> list[float]:
+        if place not in self._gradients:
+            random = Random(self.seed * 1_000_003 + place)
+            self._gradients[place] = [float(random.getrandbits(36)) for _ in range(self.size)]
+        return self._gradients[place]

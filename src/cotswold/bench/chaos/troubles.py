@@ -1,0 +1,264 @@
+"""What befalls whom in a life, at any time and by chance.
+
+Knows: the rates of a world, who may die without a bucket losing its last member. Does not know: what must be
+true, moments that matter (`aims`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from random import Random
+
+from cotswold.bench.chaos.cast import Cast
+from cotswold.bench.chaos.training import Training
+from cotswold.bench.chaos.world import World
+from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
+from cotswold.server.names import bucket_of
+from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
+
+STOPS = (0.3, 0.9, 1.5, 4.0)
+"""Seconds for which a process is stopped, about: less and more than a lease."""
+
+
+class Troubles:
+    """Those of one life."""
+
+    def __init__(self, world: World, cast: Cast, training: Training, random: Random) -> None:
+        self.world, self.cast, self.training, self.random = world, cast, training, random
+        self.complained: dict[str, float] = {}
+        """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        self._runs = 0
+        """How many others have begun; of an odd number the last goes on."""
+
+    def chance(self) -> None:
+        """A tenth of a second in which anything may happen."""
+        world, random = self.world, self.random
+        happens = (
+            (world.kills, self._kill_carefully),
+            (world.massacres, self._kill_others),
+            (world.reckless, self._kill_anybody),
+            (world.outages, self.kill_all),
+            (world.full + world.slow, self._trouble_disk),
+            (world.pauses, self._stop),
+            (world.cuts, self._cut),
+            (world.camps, self._part),
+            (world.controller_faults, self._trouble_controller),
+            (world.replica_faults, self._kill_replica),
+            (world.replica_pauses, self._stop_replica),
+            (world.checkpoints, self._begin_checkpoint),
+            (world.drains, self._drain),
+            (world.drains / 2, self._undrain),
+            (world.runs, self._begin_or_end),
+        )
+        for rate, happen in happens:
+            if rate and random.random() < rate / 10:
+                happen()
+        if world.runs:
+            self._ask_of_runs()
+
+    # --- deaths ---
+
+    def kill(self, victim: KeeperPlayer) -> None:
+        """A server dies, its supervisor may see that, and another comes."""
+        random = self.random
+        seen = 0.05 if random.random() < self.world.seen else None
+        self.cast.kill(victim, seen_after=seen, again_after=random.uniform(0.2, self.world.again_seconds))
+
+    def _kill_carefully(self) -> None:
+        able = [each for each in self.cast.living if self._may_die({each.name})]
+        if able:
+            self.kill(self.random.choice(able))
+
+    def _kill_others(self) -> None:
+        living = self.cast.living
+        names = {each.name for each in living}
+        able = [each for each in living if self._may_die(names - {each.name})]
+        if able:
+            left = self.random.choice(able)
+            for each in living:
+                if each is not left:
+                    self.kill(each)
+
+    def _kill_anybody(self) -> None:
+        if self.cast.living:
+            self.kill(self.random.choice(self.cast.living))
+
+    def kill_all(self) -> None:
+        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged,
+        where the newest is on two."""
+        random, groups = self.random, self.cast.groups
+        on, newest = Counter[str](), Counter[str]()
+        for disk in self.cast.disks.values():
+            for name, saved in disk.has.items():
+                on[name] += name not in disk.damaged
+                newest[name] += name not in disk.damaged and saved.term == groups[name].term
+        if not all(on[name] for name in self.cast.buckets):
+            return
+        for each in self.cast.living:
+            self.kill(each)
+        if random.random() < self.world.damage and all(newest[name] > 1 for name in self.cast.buckets):
+            host, disk = random.choice(list(self.cast.disks.items()))
+            disk.damaged |= {name for name in disk.has if random.random() < 0.5}
+            self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+
+    def _may_die(self, names: Collection[str]) -> bool:
+        """Whether every bucket keeps a member that nobody is about to take for gone."""
+        leader = self.cast.leader
+        if leader is None:
+            return False
+        busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
+        late = self.cast.loop.now - self.world.faults.late_seconds - 1
+        for bucket, group in self.cast.groups.items():
+            if not set(names).intersection(group.everybody):
+                continue
+            others = [name for name in group.members if name not in names]
+            if bucket in busy or self.complained.get(bucket, 0.0) > late:
+                return False
+            if not any(self._is_well(leader, group, name) for name in others):
+                return False
+        return True
+
+    def _is_well(self, leader: ControllerPlayer, group: Group, name: str) -> bool:
+        cast = self.cast
+        copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
+        known, server = leader.controller.servers.of.get(name), cast.server(name)
+        is_known = known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+        is_there = copy is not None and copy.group == group and copy.index >= 0
+        is_heard = name == group.primary or (primary is not None and name in primary.hears)
+        is_cut = any(name in each for each in cast.network.cut)
+        return is_known and is_there and is_heard and not is_cut and not (server and server.is_paused)
+
+    # --- pauses, cuts, disks ---
+
+    def _stop(self) -> None:
+        if self.cast.living:
+            self.cast.stop(self.random.choice(self.cast.living), self.stop_seconds())
+
+    def stop_seconds(self) -> float:
+        """For how long."""
+        return self.random.choice(STOPS) * self.random.uniform(0.8, 1.2)
+
+    def _cut(self) -> None:
+        random, living = self.random, [each.name for each in self.cast.living]
+        if not living:
+            return
+        one, everybody = random.choice(living), [*living, *self.cast.roles.controllers, COORDINATOR]
+        others = everybody if random.random() < 0.4 else random.sample(everybody, random.randint(1, 3))
+        ways = random.choice(("in", "out", "both"))
+        told = "everybody" if others is everybody else ", ".join(others)
+        self.cast.cut(links(one, others, ways), random.uniform(0.3, 4), f"{one} is cut ({ways}) from {told}")
+
+    def _part(self) -> None:
+        if self.cast.living:
+            self.part(self.random.choice(self.cast.living).name)
+
+    def part(self, one: str) -> None:
+        """A server and some clients are in one camp, all other servers and clients in another."""
+        random, controllers = self.random, self.cast.roles.controllers
+        clients = self.training.names
+        some = [one, *(each for each in clients if random.random() < 0.5)]
+        others = [each.name for each in self.cast.living if each.name != one]
+        others += [each for each in clients if each not in some]
+        if random.random() < 0.5:
+            for each in controllers:
+                (some if random.random() < 0.3 else others).append(each)
+        ways = random.choice(("both", "both", "out", "in"))
+        between = {link for each in some for link in links(each, others, ways)}
+        told = f"{', '.join(some)} are apart ({ways}) from {', '.join(others)}"
+        self.cast.cut(between, random.uniform(0.5, 3), told)
+
+    def _trouble_disk(self) -> None:
+        random, world = self.random, self.world
+        host, disk = random.choice(list(self.cast.disks.items()))
+        what = random.choices(("is_full", "is_slow"), (world.full, world.slow))[0]
+        seconds = random.uniform(0.5, 4)
+        setattr(disk, what, True)
+        self.cast.tell(f"the disk of {host} {what.replace('_', ' ')} for {seconds:.2f} s")
+        self.cast.loop.after(seconds, lambda: setattr(disk, what, False))
+
+    # --- those who are no servers ---
+
+    def _trouble_controller(self) -> None:
+        random, state = self.random, self.cast.state
+        living = [each for each in self.cast.controllers if each.is_alive]
+        if len(living) < 2:
+            return
+        victim = random.choice(living)
+        match random.choice(("kill", "pause", "state")):
+            case "kill":
+                self.cast.kill_controller(victim, again_after=random.uniform(0.5, 3))
+            case "pause":
+                self.cast.stop(victim, self.stop_seconds())
+            case _:
+                state.is_cut.add(victim.name)
+                self.cast.tell(f"{victim.name} is cut off from the state")
+                self.cast.loop.after(random.uniform(0.3, 4), lambda: state.is_cut.discard(victim.name))
+
+    def _kill_replica(self) -> None:
+        living = self.training.living
+        if living and self.random.random() < 0.7:
+            victim = self.random.choice(living)
+            victim.kill()
+            self.cast.tell(f"{victim.name} is killed")
+            if self.random.random() < 0.5:
+                self.training.dispatcher.ended(victim.name, "killed by signal 9")
+        self.training.start_replica()
+
+    def _stop_replica(self) -> None:
+        if self.training.living:
+            self.cast.stop(self.random.choice(self.training.living), self.stop_seconds() / 2)
+
+    def _begin_checkpoint(self) -> None:
+        if self.training.dispatcher.may_begin_checkpoint:
+            self.cast.tell(f"checkpoint {self.training.dispatcher.begin_checkpoint()} begins")
+
+    # --- drains, other runs ---
+
+    def undo(self) -> None:
+        """Whoever is drained is taken back, and no other run is left."""
+        for name in self._drained:
+            self._ask(Undrain(name))
+        self._runs += self._runs % 2
+        self._ask_of_runs()
+
+    def _begin_or_end(self) -> None:
+        self._runs += 1
+        number = (self._runs + 1) // 2
+        self.cast.tell(f"run other {number} " + ("begins" if self._runs % 2 else "is to be forgotten"))
+
+    def _ask_of_runs(self) -> None:
+        """Whoever wants something says so until it is so."""
+        number = (self._runs + 1) // 2
+        goes_on = f"other {number}" if self._runs % 2 else ""
+        if goes_on:
+            buckets = tuple(bucket_of(goes_on, each) for each in range(3))
+            self._ask(Create(goes_on, "what they hold", buckets, 1))
+        for run in sorted(self.cast.runs - {goes_on}):
+            self._ask(Remove(run))
+
+    def _drain(self) -> None:
+        drained = self._drained
+        able = [each.name for each in self.cast.living if each.name not in drained]
+        if len(drained) < 2 and able:
+            name = self.random.choice(able)
+            self.cast.tell(f"{name} is to be drained")
+            self._ask(Drain(name, self.random.choice((1.0, 30.0))))
+
+    def _undrain(self) -> None:
+        if self._drained:
+            self._ask(Undrain(self.random.choice(self._drained)))
+
+    @property
+    def _drained(self) -> list[str]:
+        return sorted(key.removeprefix("drain/") for key in self.cast.state.items if key.startswith("drain/"))
+
+    def _ask(self, message: Message) -> None:
+        self.cast.network.send("operator", [Send(each, message) for each in self.cast.roles.controllers])
+
+
+def links(one: str, others: Collection[str], ways: str) -> set[tuple[str, str]]:
+    """Between one and others: ``in``, what it hears; ``out``, what it says; or ``both``."""
+    into = {(other, one) for other in others if ways != "out"}
+    out = {(one, other) for other in others if ways != "in"}
+    return {each for each in into | out if each[0] != each[1]}
