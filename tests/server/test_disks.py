@@ -248,6 +248,17 @@ def test_whoever_has_lost_the_least_begins_another_life() -> None:
     assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
 
 
+def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
+    """A member may have been left out a moment before all died, and its disk have everything."""
+    asked = revival("a")
+    asked.heard(found("a.1", index=-1))  # it is damaged
+    asked.heard(found("d", term=1, index=20))
+    assert asked.decided(["a.1", "d"], ("a",), 5.0, PATIENCE) is None
+    asked.heard(found("b.1", term=2, index=30))
+    decided = asked.decided(["a.1", "b.1", "d"], ("a",), 30.0, PATIENCE)
+    assert decided is not None and decided.primary == "b.1"
+
+
 def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
     asked = revival("a", "b")
     asked.heard(found("a.1", life=2, term=2, index=1))

@@ -81,7 +81,9 @@ class Revival:
         are_dead = all(each in ended or disk_of(each) in has_answered for each in self.group.members)
         is_newest = any(each.index >= 0 and each.term == self.group.term for each in answers.values())
         is_late = now - self.began >= (patience[0] if are_dead and is_newest else patience[1])
-        is_complete = answers.keys() == set(living) and has_answered >= self._disks
+        # where no member's disk has anything, that of one that was left out a moment ago may have all
+        is_of_member = any(disk_of(name) in self._disks for name in able)
+        is_complete = answers.keys() == set(living) and has_answered >= self._disks and is_of_member
         if not able or not (is_complete or is_late):
             return None
         term = self.group.term + 1
