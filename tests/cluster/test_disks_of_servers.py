@@ -284,8 +284,7 @@ def spoil(index: Path) -> None:
 def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_again(
     opened: Opener, tmp_path: Path
 ) -> None:
-    """Every server's in turn: what the first lacks comes from the others, what all have is from disks that were
-    damaged before."""
+    """What the first lacks comes from the others, and then what these lack from the first."""
     events: Events = []
     disks = tmp_path / "servers"
     with opened(events=events, **tallied(disks=str(disks), copies=3, silent=20.0)) as replicas:

@@ -18,7 +18,7 @@ from cotswold.server.staleness import Staleness
 ROWS, COLUMNS, SHARD_BYTES, BUCKETS = 24, 4, 64, 3
 _GEOMETRY = (0, *(1, ROWS, COLUMNS), *(1, 1, 0, 0), *(1, 1, 0, 0), *(1, 1, 1))
 """Of a locally connected layer that has as many rows and columns."""
-_WRONG = (
+_WRONG: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, -4, 3.5, 4.0, 1e300, float("nan"), float("inf"), 1 << 40, 1 << 70),
     *("x", "", "0", "velocity", "\ud800", [], [[]], {}, {"weights": []}, {"weights": [0] * 15}, ["1"]),
 )

@@ -19,7 +19,6 @@ from cotswold.server.messages import Send
 
 from .making import Making, Said, exactly
 
-
 _SCENES = 0.01
 """How often several messages are said that follow from each other."""
 
