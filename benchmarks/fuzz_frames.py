@@ -4,10 +4,12 @@
     python benchmarks/fuzz_frames.py --replay fuzz-keeper.msgpack
 
 A parameter server with copies of buckets (`keeper`) and a controller (`controller`) hear messages of all
-classes from everybody; an endpoint (`endpoint`) hears frames of peers, callers, thieves and strangers. Each
-must go on as before, count what it refuses, let nobody change what is not its own, and keep no more than it
-may. Prints what was refused, by kind, and the memory of the process after the first round and at the end.
-Exits with 1 where one of them did not, with what it was told in a file; `--replay` tells that again.
+classes from everybody, and of runs whose descriptions are wrong inside, or whose names and descriptions are
+longer than the state of controllers takes; an endpoint (`endpoint`) hears frames of peers, callers, thieves
+and strangers. Each must go on as before, count what it refuses, let nobody change what is not its own, and
+keep no more than it may. Prints what was refused, by kind, and the memory of the process after the first
+round and at the end. Exits with 1 where one of them did not, with what it was told in a file; `--replay`
+tells that again.
 """
 
 from __future__ import annotations

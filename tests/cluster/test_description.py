@@ -64,8 +64,8 @@ def test_a_secondary_takes_what_its_primary_sends_whatever_shards_the_bucket_has
     assert len(told.buffers) == buffers and secondary.takes(prepare, None)
     secondary.install(prepare)
     assert all(map(np.array_equal, secondary.vectors["x"], rows))
-    for wrong in (told.buffers[1:], (*told.buffers, bytes(4)), (bytes(8), *told.buffers[1:])):
-        assert not secondary.takes(replace(prepare, buffers=wrong), None)
+    for other in (told.buffers[1:], (*told.buffers, bytes(4)), (bytes(8), *told.buffers[1:])):
+        assert not secondary.takes(replace(prepare, buffers=other), None)
 
 
 def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> None:

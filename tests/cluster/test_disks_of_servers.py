@@ -271,3 +271,36 @@ def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
         assert any("cannot go on from its disk" in each for each in told(events, "disk"))
         replicas.go_on()
         check_tallies(replicas)
+
+
+def spoil(index: Path) -> None:
+    """Flip bits of a server's index, so that it cannot be opened to be written to."""
+    for place in index.glob("*.sst"):
+        content = bytearray(place.read_bytes())
+        content[-4] ^= 1
+        place.write_bytes(content)
+
+
+def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_again(
+    opened: Opener, tmp_path: Path
+) -> None:
+    """What the first lacks comes from the others, and then what these lack from the first."""
+    events: Events = []
+    disks = tmp_path / "servers"
+    with opened(events=events, **tallied(disks=str(disks), copies=3, silent=20.0)) as replicas:
+        begin(replicas)
+        for times, damaged in enumerate((("server-1",), ("server-0", "server-2")), 1):
+            settle(replicas)
+            for each in damaged:
+                spoil(disks / each / "db")
+            counted = replicas.ledger.total.counted
+            kill_all(replicas)
+            until(replicas, lambda times=times: revived(events) >= 4 * times)  # type: ignore[misc]  # mypy and defaults
+            assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
+            replicas.go_on()
+            anew = [each for each in told(events, "disk") if "is begun anew" in each]
+            assert len(anew) == len({*damaged, *(("server-1",) if times == 2 else ())}), anew
+            until(replicas, lambda counted=counted: replicas.ledger.total.counted > counted + 200)  # type: ignore[misc]  # mypy and defaults
+            replicas.proceed(3.0)
+        assert not any("it is tried again" in each for each in told(events, "disk"))
+        check_tallies(replicas)

@@ -16,7 +16,7 @@ from tests.conftest import FUZZ
 
 import fuzz_frames
 from cotswold.cluster.description import Description
-from cotswold.cluster.roles import controller, keeper
+from cotswold.cluster.roles import controller, entitled, keeper
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.messages import Leased
@@ -57,6 +57,18 @@ def _any_description(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Description, "of", lambda text: Description(**json.loads(text)))
 
 
+def _any_settings(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Description, "_check_updates", lambda *_: None)
+
+
+def _any_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(entitled, "_NAME_BYTES", 1024)
+
+
+def _any_length(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(entitled, "_DESCRIPTION_BYTES", 1 << 30)
+
+
 def _everybody_spoke(patch: pytest.MonkeyPatch) -> None:
     right = Keeper._copy_with
 
@@ -89,7 +101,10 @@ def _only_values(patch: pytest.MonkeyPatch) -> None:
         ("keeper", _leased_by_anybody),
         ("keeper", _any_prepare),
         ("keeper", _any_description),
+        ("keeper", _any_settings),
         ("keeper", _everybody_spoke),
+        ("controller", _any_name),
+        ("controller", _any_length),
         ("controller", _anybody_is_heard),
         ("endpoint", _only_values),
     ],

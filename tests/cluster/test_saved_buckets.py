@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cotswold.cluster.blocks import BlockKey, BlockStore, DamagedError, Snapshot
-from cotswold.cluster.roles.disk import Disk
-from cotswold.cluster.saved_buckets import read_saved, write_saved
+from cotswold.cluster.roles.disk import Disk, open_disk
+from cotswold.cluster.saved_buckets import read_saved, snapshot_of, write_saved
 from cotswold.errors import MachineError, UserError
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import Change
@@ -53,6 +54,28 @@ def test_a_server_goes_on_with_such_a_folder_as_its_disk(tmp_path: Path) -> None
         while not found:
             disk.take()
     assert found == [saved(1)]
+
+
+def test_a_server_says_that_its_index_is_damaged_and_has_its_disk_written_to(tmp_path: Path) -> None:
+    folder, said, written = tmp_path / "disk", list[str](), list[int]()
+    with BlockStore(folder) as store:
+        store.write(snapshot_of(saved(1), 1), snapshot_of(saved(2), 2))
+        store.write(snapshot_of(saved(2), 3))
+    oldest, newest = sorted((folder / "db").glob("*.sst"))
+    for place in (oldest, newest):
+        whole = bytearray(place.read_bytes())
+        whole[-4] ^= 1
+        place.write_bytes(whole)
+    with open_disk(folder, 0.1, written.append, lambda _: None, said.append) as disk:
+        assert disk.buckets == (), "no table can be opened"
+        assert disk.write(1, saved(1), time.monotonic())
+        deadline = time.monotonic() + 30
+        while not written:
+            assert time.monotonic() < deadline, said
+            disk.take()
+    (sentence,) = said
+    assert "is begun anew with the heads of 0 buckets" in sentence
+    assert list(read_saved(folder)) == [saved(1)]
 
 
 def test_nothing_is_there_where_writing_did_not_come_to_its_end(tmp_path: Path) -> None:

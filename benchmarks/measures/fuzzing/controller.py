@@ -9,25 +9,27 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any, cast
 
 from cotswold.cluster import messages as beginning
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
+from cotswold.cluster.state.keeping import PREFIX_BYTES_MAX, checked
 from cotswold.cluster.transport import Endpoint
 from cotswold.server import messages as m
 from cotswold.server.control.leading import Read
 from cotswold.server.control.settings import Control
 
-from .keeper import ADDRESS, CLIENT, MASTER, RUN, described
+from .descriptions import described, long, spoilt
+from .keeper import ADDRESS, CLIENT, MASTER, RUN
 from .victim import BrokenError, StillEndpoint, StillPost, Victim
 
 NAME, STATION, SERVERS = "controller-1", "station-1/a", ("server-a-0", "server-a-1", "server-a-2")
 _FAR_SECONDS = 1e6
 _MOST_SERVERS = 64
-_VALUE_LETTERS = 16_000
-"""Of a value that the state takes, of four bytes each."""
+_PREFIX = "p" * PREFIX_BYTES_MAX
 
 
 class StillState:
@@ -46,6 +48,10 @@ class StillState:
         if isinstance(wish, Read):
             found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
         else:
+            try:
+                checked(wish.compare, wish.put, _PREFIX)
+            except ValueError as error:
+                raise BrokenError(f"the state does not take what is to be put: {error}") from error
             found = all(self.items.get(key) == text for key, text in wish.compare)
             for key, text in wish.put if found else ():
                 self._put(key, text)
@@ -55,8 +61,6 @@ class StillState:
         if text is None:
             self.items.pop(key, None)
             return
-        if len(text) > _VALUE_LETTERS or len(key) > 1000:
-            raise BrokenError(f"a key of {len(key)} and a value of {len(text)} letters are too long")
         self.items[key] = text
 
     def take(self) -> None:
@@ -79,7 +83,7 @@ class ControllerVictim(Victim):
             *(NAME, cast(Post, self._post), cast(StateThread, self._state), control),
             *(cast(Endpoint, self._endpoint), Bond(ADDRESS, None)),
         )
-        self._description = described()
+        self._description = described(RUN)
         self._beats = 0
         self._begin()
         self.words = (
@@ -154,6 +158,14 @@ class ControllerVictim(Victim):
             (CLIENT, m.Here(first, "host", "no address", 1, (), ((bucket, 1 << 40),))),
             (first, m.Here(first, "host", "no address", 1, ())),
         ]
+
+    def scene(self, random: Random) -> list[tuple[str, Any]]:
+        """A run of a long name, or whose description is wrong, or long."""
+        number = random.randrange(1 << 20)
+        run = random.choice((f"drawn{number}", f"{number}" * 100, "\u20ac" * 130, "r" * 300))
+        chance = random.random()
+        text = described(run).text if chance < 0.6 else spoilt(random, run) if chance < 0.9 else long(run)
+        return [(MASTER, m.Create(run, text, (f"{run}/0000", f"{run}/0001"), 1))]
 
     def attend(self, letter: Letter) -> None:
         """As its process does."""

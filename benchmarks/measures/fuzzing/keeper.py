@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from random import Random
 from typing import Any, cast
 
 import numpy as np
@@ -17,17 +18,14 @@ from cotswold.cluster.description import Description
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.keeper import KeeperRole
-from cotswold.cluster.roles.updates import said
 from cotswold.cluster.roles.ways import Ways
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.address import Address
-from cotswold.optim.updates import Momentum
 from cotswold.server import messages as m
-from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
-from cotswold.server.staleness import Staleness
 
+from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim
 
 OWN, OTHER, CONTROLLER, RUN = "server-1", "server-2", "controller-1", "run"
@@ -37,12 +35,6 @@ ADDRESS = str(Address("host", 1, "challenge", "ipc:///tmp/nowhere", "tcp://127.0
 _LEASE_SECONDS = 1e6
 _SPOKE = 8
 """Of so many servers it may remember that they spoke."""
-
-
-def described(run: str = RUN) -> Description:
-    """A small run: three buckets, of a vector each."""
-    settings = Asynchronous(run, "x", Momentum(0.9), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
-    return Description(run, (("weights", 24, 4),), "float32", 64, 3, said(settings))
 
 
 class KeeperVictim(Victim):
@@ -60,7 +52,7 @@ class KeeperVictim(Victim):
             Bond(ADDRESS, None),
         )
         self._machine = self._role._machine
-        self._description = described()
+        self._description = described(RUN)
         self._shards = {
             bucket: tuple(each.number for each in self._description.shards if each.server == bucket)
             for bucket in self._description.buckets
@@ -144,6 +136,27 @@ class KeeperVictim(Victim):
             *(order, None, 0),
         )
         return m.Prepare(bucket, 1, -1, 1, 1, change, ("x",), numbers)
+
+    def scene(self, random: Random) -> list[tuple[str, Any]]:
+        """A run whose description is wrong, and what follows where it is believed: a bucket with updates."""
+        run = f"drawn{random.randrange(1 << 20)}"
+        bucket, shards = f"{run}/0000", self._shards[LED]
+        numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
+        master, client, versions = f"coordinator.{run}", f"replica-1.{run}", (0,) * len(shards)
+
+        def update(number: int, kind: str, examples: tuple[int, ...]) -> m.OfBucket:
+            fields = run, 1, number, kind, shards, versions, 1, 1.0, ((0, 4),), 0, examples, numbers
+            return m.OfBucket(bucket, 1, m.Update(*fields))
+
+        return [
+            (CONTROLLER, m.Described(run, spoilt(random, run))),
+            (CONTROLLER, m.Assign(self._machine._epoch, m.Group(bucket, 1, OWN, ()))),
+            (master, m.OfBucket(bucket, 1, m.Write(1, "x", shards, numbers))),
+            (master, m.OfBucket(bucket, 1, m.Order(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0))),
+            (client, update(1, "gradient", ())),
+            (client, update(2, "factors", (1,) * len(shards))),
+            (client, m.OfBucket(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
+        ]
 
     # --- what it does with what is wrong ---
 

@@ -33,6 +33,15 @@ class Said:
     buffers: tuple[bytes, ...]
 
 
+def exactly(sender: str, message: AnyMessage) -> Said:
+    """A message as it is."""
+    packed, given = encode(message)
+    header, buffers = msgpack.unpackb(packed, strict_map_key=False), [bytes(each) for each in given]
+    if "message" in header:
+        return Said(sender, header["message"], tuple(buffers))
+    return Said(sender, msgpack.unpackb(buffers[0], strict_map_key=False), tuple(buffers[1:]))
+
+
 class Making:
     """Messages to somebody to whom ``words`` mean something."""
 
@@ -50,11 +59,8 @@ class Making:
 
     def nearly(self, sender: str, message: AnyMessage) -> Said:
         """A right message, of which a field or two are different; now and then none."""
-        header, given = encode(message)
-        buffers = [bytes(each) for each in given]
-        said = msgpack.unpackb(header, strict_map_key=False).get("message")
-        if not isinstance(said, list):  # it travels as a buffer
-            return Said(sender, said, tuple(buffers))
+        exact = exactly(sender, message)
+        said, buffers = exact.fields, list(exact.buffers)
         hints = get_type_hints(type(message))
         names = [each.name for each in dataclasses.fields(message)]
         for _ in range(self._random.randrange(3)):

@@ -6,7 +6,7 @@ Knows: endpoints and posts as roles see them. Does not know: any role, sockets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
@@ -17,7 +17,10 @@ from cotswold.cluster.transport import Traffic
 from cotswold.cluster.transport.address import Address
 from cotswold.server.messages import Send
 
-from .making import Making, Said
+from .making import Making, Said, exactly
+
+_SCENES = 0.01
+"""How often several messages are said that follow from each other."""
 
 
 class BrokenError(Exception):
@@ -102,9 +105,18 @@ class Victim(ABC):
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
+        self._coming: deque[Said] = deque()
+
+    def scene(self, random: Random) -> list[tuple[str, AnyMessage]]:
+        """Messages that follow from each other, with something wrong deep inside."""
+        return []
 
     def next(self, making: Making, random: Random) -> Said:
         """What it is told next."""
+        if not self._coming and random.random() < _SCENES:
+            self._coming.extend(exactly(*each) for each in self.scene(random))
+        if self._coming:
+            return self._coming.popleft()
         if random.random() < 0.6:
             sender, message = random.choice(self.templates)
             chance = random.random()

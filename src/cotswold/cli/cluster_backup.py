@@ -88,7 +88,7 @@ def restore(
     etcd_key
         The file with the key to that.
     etcd_prefix
-        Before all keys.
+        Before all keys; 128 bytes at most.
     """
     from cotswold.api.backups import restore_backup
     from cotswold.api.progress import say

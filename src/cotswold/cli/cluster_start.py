@@ -90,7 +90,7 @@ def start(
     etcd_key
         The file with the key to that.
     etcd_prefix
-        Before all keys, so that several clusters may share an etcd.
+        Before all keys, so that several clusters may share an etcd; 128 bytes at most.
     updates
         The address of this host at which clients push and pull, where it is another one.
     replication

@@ -48,7 +48,7 @@ def tables(folder: Path) -> list[Path]:
     return sorted((folder / "db").glob("*.sst"))
 
 
-def check_all(folder: Path, index: int, others: Mapping[str, int] = {}) -> None:  # noqa: B006  # nobody writes it
+def check_all(folder: Path, index: int, others: Mapping[str, int] = {}) -> None:  # nobody writes it
     """Every bucket is there, whole, at an index, after the store was closed."""
     assert not is_open_to_read(folder)
     with BlockStore(folder) as store:
@@ -69,7 +69,9 @@ def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Pat
         with pytest.raises(DamagedError, match="index of heads"):
             store.heads()
         store.mend()
-        assert {bucket: head.index for bucket, head in store.heads().items()} == dict.fromkeys(BUCKETS, INDEX - 1)
+        assert {bucket: head.index for bucket, head in store.heads().items()} == dict.fromkeys(
+            BUCKETS, INDEX - 1
+        )
         for bucket in BUCKETS:
             assert store.read(bucket).blocks == state_at(bucket, INDEX - 1)
         write(store, INDEX, INDEX)
@@ -83,7 +85,7 @@ def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Pat
 
 
 def test_a_table_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp_path: Path) -> None:
-    """Every head is in memory: the next write that finds it damaged, or is told so, begins anew with these."""
+    """Every head is in memory: the next write that finds it damaged begins anew with these."""
     folder, told = tmp_path / "store", list[Renewed]()
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
@@ -102,7 +104,7 @@ def failing(store: BlockStore) -> None:
     """Have the disk fail a write, after which the index is opened anew, which shows what has become of it."""
     right = store._database.write
     try:
-        store._database.write = _fails  # type: ignore[method-assign]  # to look on
+        store._database.write = _fails  # type: ignore[method-assign,assignment]  # to look on
         store.write(snapshot(BUCKETS[0], INDEX + 1))
     finally:
         store._database.write, store._database._has_failed = right, True  # type: ignore[method-assign]

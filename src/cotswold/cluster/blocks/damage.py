@@ -56,7 +56,11 @@ class Renewed:
 
     def __str__(self) -> str:
         damaged = f"{', '.join(self.buckets) or 'no bucket that can be named'} is damaged"
-        old = ", and others may be older than they were" if any(each.bucket is None for each in self.lost) else ""
+        old = (
+            ", and others may be older than they were"
+            if any(each.bucket is None for each in self.lost)
+            else ""
+        )
         return (
             f"the index of {self.store} was damaged ({self.why:.300}), and is begun anew with the heads of "
             f"{self.kept} buckets; {damaged}{old}; check the disk"

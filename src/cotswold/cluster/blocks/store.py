@@ -196,9 +196,7 @@ class BlockStore:
         with self._mutex, self._disk_errors():
             self._recover_to_write()
 
-    def _put(
-        self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def _put(self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
         try:
             self._database.write(puts, ranges)
         except StoreError as error:

@@ -1,7 +1,8 @@
 """What a controller need not hear: what is said by somebody who may not, or cannot be so.
 
 Knows: how servers and their supervisors are called, how long names and descriptions are, so that the
-state takes them. Does not know: what follows from a message (`server.control`), who proved what (`transport`).
+state takes them. Does not know: what follows from a message (`server.control`), who proved what
+(`transport`).
 
 Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
 has ended its supervisor says: the coordinator of a run, or the station of the server's host.

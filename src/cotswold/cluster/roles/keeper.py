@@ -264,7 +264,9 @@ class KeeperRole:
         now = time.monotonic()
         if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
             self._malformed = run, now
-            sentence = f"{self._name} cannot have copies of {run!r:.80}, whose description is wrong ({why:.200})"
+            sentence = (
+                f"{self._name} cannot have copies of {run!r:.80}, whose description is wrong ({why:.200})"
+            )
             self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
 
     def _is_known(self, bucket: str) -> bool:

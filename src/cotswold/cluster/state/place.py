@@ -44,7 +44,9 @@ class Place:
         if self.authority is None and (self.certificate or self.key):
             raise UserError("a certificate for etcd needs that of its authority, too (--etcd-ca)")
         if len(self.prefix.encode()) > PREFIX_BYTES_MAX:
-            raise UserError(f"the prefix of keys in etcd has {PREFIX_BYTES_MAX} bytes at most (--etcd-prefix)")
+            raise UserError(
+                f"the prefix of keys in etcd has {PREFIX_BYTES_MAX} bytes at most (--etcd-prefix)"
+            )
         if self.etcd:
             _ = self._etcd  # raises for endpoints that are none
 
