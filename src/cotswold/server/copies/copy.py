@@ -282,6 +282,8 @@ class Copy(Generic[Values]):
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
         """What is said waits for what it was said from."""
         is_different = self.contents.stamp()
+        if not (sends or is_different or self._held):  # as of most updates when they come
+            return []
         self._held.extend((self.contents.index, self._answering(each)) for each in sends)
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]
         for place in range(-min(len(sends), len(self._held)), 0):  # of these, whatever is not said now
