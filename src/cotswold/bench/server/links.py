@@ -53,7 +53,7 @@ _WARM_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Links:
-    """A vector in buckets, clients, and for how long they push, and pull, in each round."""
+    """A vector in buckets, clients, and for how long they push, and pull."""
 
     megabits: int
     model: Model
@@ -61,7 +61,14 @@ class Links:
     """Of copies."""
     buckets: int = 16
     clients: int = 6
-    seconds: float = 1.5
+    push_seconds: float = 4.0
+    """Of a round; long enough that its beginning, when links are empty and TCP begins anew, counts for
+    little."""
+    pull_seconds: float = 1.0
+
+    def seconds(self, verb: str) -> float:
+        """Of a round."""
+        return self.push_seconds if verb == PUSHES else self.pull_seconds
 
     @property
     def name(self) -> str:
@@ -110,7 +117,7 @@ def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
         for _ in range(effort.rounds.most):
             for verb in (PUSHES, PULLS):
                 for group in groups:
-                    rates[group][verb].append(crowd.rate(group, verb, what.seconds))
+                    rates[group][verb].append(crowd.rate(group, verb, what.seconds(verb)))
     return [
         _row(what, verb, group, rates[group][verb], rates[one][verb])
         for verb in (PUSHES, PULLS)
