@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import RUN, Model, Served
+from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import Letter
 from cotswold.host import ForkServer
@@ -27,7 +27,8 @@ def model_of(megabytes: int, **more: object) -> Model:
 
 
 def client_of(served: Served, number: int) -> Client:
-    return Client(served.road, served.token, NAMES[number], number + 1, served.addresses, served.shards)
+    endpoint = endpoint_on(served.road, served.token, NAMES[number])
+    return Client(endpoint, number + 1, served.addresses, served.shards)
 
 
 def resident_bytes(pid: int) -> int:

@@ -51,7 +51,7 @@ def quick_cases() -> list[Case[Any]]:
         *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),
         Case("replicas", "adam-mnist", replicas.measured, Crowd((1, 2), 0.3), once=True),
         *_copies((1 << 14,), 1 << 18, (1, 2)),
-        *_links(1 << 18, (1, 2), clients=2, seconds=0.3),
+        *_links(1 << 18, (1, 2), clients=2, push_seconds=0.3, pull_seconds=0.3),
         *_failovers(1 << 18, 1),
     ]
 

@@ -6,8 +6,8 @@ One server is the primary of all there is. Several clients, each on a host with 
 pull, as fast as they are answered, so that the link of the primary is what bounds them. In a star it carries
 what is different once for each other copy, in a chain once. With one copy it carries pushes alone.
 
-All numbers of copies are there at once, on the same hosts, and take turns: those whose turn it is not say
-little more than that they live.
+For each number of copies servers of star, of chain and of one copy are there at once, on the same hosts, and
+take turns: those whose turn it is not say little more than that they live.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WARM_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Links:
-    """A vector in buckets, clients, and for how long they push, and pull, in each round."""
+    """A vector in buckets, clients, and for how long they push, and pull."""
 
     megabits: int
     model: Model
@@ -61,7 +61,14 @@ class Links:
     """Of copies."""
     buckets: int = 16
     clients: int = 6
-    seconds: float = 2.0
+    push_seconds: float = 4.0
+    """Of a round; long enough that its beginning, when links are empty and TCP begins anew, counts for
+    little."""
+    pull_seconds: float = 1.0
+
+    def seconds(self, verb: str) -> float:
+        """Of a round."""
+        return self.push_seconds if verb == PUSHES else self.pull_seconds
 
     @property
     def name(self) -> str:
@@ -91,11 +98,17 @@ def measured(what: Links, effort: Effort) -> list[Row]:
     why = why_not()
     if why is not None:
         return [Row(RowKey("links", what.name, "not measured"), f"{PUSHES}/s", {}, {}, "rates", note=why)]
-    one, most = _Group(1, "star"), max(what.counts)
-    groups = [one, *(_Group(count, way) for count in sorted({*what.counts} - {1}) for way in BARS)]
+    return [row for count in sorted({*what.counts}) for row in _beside_one(what, count, effort)]
+
+
+def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
+    """Those of one number of copies, which takes turns with one copy."""
+    one = _Group(1, "star")
+    wanted = [_Group(copies, way) for way in BARS] if copies > 1 else [one]
+    groups = list(dict.fromkeys([one, *wanted]))
     rates: _Rates = {group: {PUSHES: [], PULLS: []} for group in groups}
     with ExitStack() as held:
-        hosts = held.enter_context(Hosts(1 + most + what.clients, f"{what.megabits}mbit", interfaces=2))
+        hosts = held.enter_context(Hosts(1 + copies + what.clients, f"{what.megabits}mbit", interfaces=2))
         hosts.control_congestion(CONGESTION)
         crowd = _Crowd.of(held, what, hosts, groups)
         for verb in (PUSHES, PULLS):  # connections are made, kernels are compiled
@@ -104,11 +117,10 @@ def measured(what: Links, effort: Effort) -> list[Row]:
         for _ in range(effort.rounds.most):
             for verb in (PUSHES, PULLS):
                 for group in groups:
-                    rates[group][verb].append(crowd.rate(group, verb, what.seconds))
-    wanted = [group for group in groups if group.copies in what.counts]
+                    rates[group][verb].append(crowd.rate(group, verb, what.seconds(verb)))
     return [
         _row(what, verb, group, rates[group][verb], rates[one][verb])
-        for verb in rates[one]
+        for verb in (PUSHES, PULLS)
         for group in wanted
     ]
 

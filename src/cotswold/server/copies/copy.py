@@ -337,6 +337,8 @@ class Copy(Generic[Values]):
     def _hold(self, sends: list[Send], now: float) -> list[Send]:
         """What is said waits for what it was said from."""
         is_different, index = self.contents.stamp(), self.contents.index
+        if not (sends or is_different or self._held):  # as of most updates when they come
+            return []
         new = {key: each for each in sends if (key := answer_of(each)) not in self._held}
         self._held.update((key, (index, self._answering(each))) for key, each in new.items())
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]

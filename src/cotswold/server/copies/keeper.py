@@ -309,8 +309,10 @@ class Keeper(Generic[Values]):
             return [Send(sender, copy.elsewhere())]
         if message.term < copy.group.life:
             return [Send(sender, Elsewhere(message.bucket, copy.group.term, self.name))]
-        self._busy[message.bucket] = None
-        return self._said_by(copy, copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now))
+        sends = copy.hear(sender, cast(ToUpdates | Pull | Write, message.message), now)
+        if copy.contents.updates.queued:
+            self._busy[message.bucket] = None
+        return self._said_by(copy, sends)
 
     def _said_by(self, copy: Copy[Values], sends: list[Send]) -> list[Send]:
         """What goes to clients bears the bucket's name."""
