@@ -11,6 +11,8 @@ from typing import Any
 
 from cotswold.bench.chaos.planting import Fault, always, never
 from cotswold.server.control.claims import Claims
+from cotswold.server.control.confirming import Confirming
+from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.forgetting import Forgetting
@@ -84,6 +86,10 @@ def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return look
 
 
+def _assumed(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, is_done, now: right(self, True if is_done is None else is_done, now)
+
+
 def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, server, runs, now: []
 
@@ -98,6 +104,8 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "shortest": Fault("the shortest is elected", Election, "decided", _shortest),
     "uncompared": Fault("controllers write without comparing", Map, "transaction", _uncompared),
     "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
+    "unconfirmed": Fault("who is to stay is not asked whether it is there", Confirming, "are_there", always),
+    "assumed": Fault("what may be written down is taken for written", Controller, "transacted", _assumed),
     "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
 }
 """By name."""

@@ -13,6 +13,7 @@ from cotswold.bench.chaos.planting import Fault, never
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.peers import Peers
 from cotswold.server.messages import Caught, Fence, Fenced, Group, Prepare, Send
 from cotswold.server.session import Session, Sessions
@@ -184,6 +185,22 @@ def _without_frozen(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return since
 
 
+def _says_all(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def commit(self: Copy[_Any], now: float) -> list[Send]:
+        """What was held is said, whether its lease holds or not."""
+        own, self._lease = self._lease, Lease(float("inf"))
+        try:
+            return list(right(self, now))
+        finally:
+            self._lease = own
+
+    return commit
+
+
+def _nothing(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda *_: None
+
+
 def _nobody_owes(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, checkpoint: ()
 
@@ -213,6 +230,9 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "no-frozen": Fault("what was frozen is not replicated", Contents, "since", _without_frozen),
     "frozen-is-now": Fault("what is now is taken for what was frozen", Contents, "since", _frozen_is_now),
     "torn": Fault("shards freeze before all markers are in", Sessions, "owing", _nobody_owes),
+    "unpromoted": Fault("the elected changes numbers of messages", Contents, "promote", _nothing),
+    "unstamped": Fault("the elected knows not what is different", Contents, "_stamp_all", _nothing),
+    "says-all": Fault("what was held is said after the lease", Copy, "_commit", _says_all),
     "unfenced": Fault("who was fenced goes on", Copy, "fenced", _unfenced),
     "keeps-all": Fault("a copy keeps what may be of another history", Copy, "_is_foreign", never),
     "caught-early": Fault("a learner is a member before it is waited for", Copy, "prepared", _caught_early),

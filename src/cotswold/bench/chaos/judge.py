@@ -4,7 +4,8 @@ Knows: every message between a server and a client, who sent it and when; every 
 Does not know: how anybody decided, what a server has.
 
     what is said                       what must be so
-    anything of a bucket in a term     nobody else has said anything in this term, or in a later one
+    anything of a bucket in a term     who says it is the primary that is written down for it; nobody has said
+                                       anything in a later one
     Applied                            an update has one answer, whoever gives it and however often
     the same, for the first time       not in a term of too few members by who has led since it was pushed: it
                                        was not with enough before
@@ -55,12 +56,12 @@ class Judge:
         self._pushed: dict[tuple[str, int, int], Ranges] = {}
         self._written: dict[str, Group] = {}
         self._primaries: dict[tuple[str, int], str] = {}
+        """By bucket and term."""
         self._small: set[tuple[str, int]] = set()
         """Buckets and terms in which they have too few members."""
         self._pushed_in: dict[tuple[str, int, int], int] = {}
         """The term that was written down when an update was first pushed."""
         self._terms: dict[str, int] = {}
-        self._speakers: dict[tuple[str, int], str] = {}
         self._versions: dict[tuple[str, int], int] = defaultdict(int)
         self._numbers: dict[tuple[str, int, int], object] = {}
         self._applied: dict[tuple[str, int, int], Applied] = {}
@@ -87,9 +88,11 @@ class Judge:
     def _judge(self, server: str, said: OfBucket) -> None:
         self.said += 1
         bucket, term = said.bucket, said.term
-        speaker = self._speakers.setdefault((bucket, term), server)
-        if speaker != server:
-            raise BrokenError(f"{bucket}: {speaker} and {server} both act in term {term}")
+        primary = self._primaries.get((bucket, term))
+        if primary != server:
+            raise BrokenError(
+                f"{bucket}: {server} acts in term {term}, whose primary is {primary or 'nobody'}"
+            )
         if term < self._terms.get(bucket, 0):
             raise BrokenError(
                 f"{bucket}: {server} acts in term {term}, after somebody acted in term {self._terms[bucket]}"

@@ -91,10 +91,19 @@ WORLDS: Mapping[str, World] = {
     "late state": World(
         buckets=2, epochs=4, kills=1.0, seen=1.0, state_late=0.3, state_lost=0.05, controller_faults=0.5
     ),
+    "cut state": World(
+        buckets=2, epochs=4, kills=1.0, seen=1.0, state_lost=0.2, controller_faults=2.0, checkpoints=0.3
+    ),
+    "full disks": replace(
+        _SMALL, buckets=2, epochs=6, disks=True, full=1.0, saving_seconds=0.1, outages=0.3, checkpoints=0.5
+    ),
     "drains": replace(
         _SMALL, buckets=2, readers=3, seen=0.5, drains=2.0, evens_soon=True, control_seconds=0.6, camps=0.5
     ),
     "calm drains": replace(_SMALL, buckets=2, copies=2, least=2, drains=2.0, evens_soon=True),
+    "drains and deaths": replace(
+        _SMALL, buckets=2, copies=2, seen=0.3, drains=2.0, evens_soon=True, kills=1.0
+    ),
     "runs": replace(
         _SMALL, buckets=2, runs=1.0, kills=0.4, pauses=0.3, controller_faults=0.5, state_lost=0.05
     ),
