@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
+import pytest
 from tests.cluster.state.test_gateway import Member, trickle
 from tests.cluster.state.test_gateway import two as two
 
 from cotswold.cluster.state import OutcomeUnknownError, Place
+from cotswold.errors import UserError
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.lease import DRIFT
 
@@ -24,3 +26,9 @@ def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Me
             assert state.transact([], [("leader-beat", "1")])
         waited = time.monotonic() - began
     assert control.beat_seconds + waited < control.leader_seconds * (1 - DRIFT)
+
+
+def test_a_prefix_that_leaves_no_room_for_names_is_refused() -> None:
+    Place(etcd=("localhost:2379",), prefix="p" * 128)
+    with pytest.raises(UserError, match="at most"):
+        Place(etcd=("localhost:2379",), prefix="\u20ac" * 43)
