@@ -50,7 +50,10 @@ def test_members_are_at_no_moment_fewer_than_there_must_be_where_nobody_dies() -
     life = Life(3, drained(replace(WORLDS["quiet"], servers=4, copies=2, least=2)))
     fewest = []
 
+    judged = life.cast.state.watch
+
     def watch(key: str, old: str | None, new: str | None) -> None:
+        judged(key, old, new)
         if key.startswith("bucket/") and old is not None:
             fewest.append(min(len(each.members) for each in life.cast.groups.values()))
 
