@@ -242,27 +242,27 @@ def test_whoever_has_lost_the_least_begins_another_life() -> None:
     living = ["a.1", "b.1", "c.1", "d"]
     assert [each.to for each in asked.ask(living, 1, 0.0, 0.25)] == living
     for each in (found("a.1", index=5), found("b.1", index=7), found("c.1", term=2, index=9)):
-        asked.heard(each)
+        asked.heard(each, 0.0)
     assert asked.decided(living, (), 0.1, PATIENCE) is None, "one has not answered"
-    asked.heard(found("d", life=0, term=1, index=20))
+    asked.heard(found("d", life=0, term=1, index=20), 0.0)
     assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
 
 
 def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
     """A member may have been left out a moment before all died, and its disk have everything."""
     asked = revival("a")
-    asked.heard(found("a.1", index=-1))  # it is damaged
-    asked.heard(found("d", term=1, index=20))
+    asked.heard(found("a.1", index=-1), 0.0)  # it is damaged
+    asked.heard(found("d", term=1, index=20), 0.0)
     assert asked.decided(["a.1", "d"], ("a",), 5.0, PATIENCE) is None
-    asked.heard(found("b.1", term=2, index=30))
+    asked.heard(found("b.1", term=2, index=30), 0.0)
     decided = asked.decided(["a.1", "b.1", "d"], ("a",), 30.0, PATIENCE)
     assert decided is not None and decided.primary == "b.1"
 
 
 def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
     asked = revival("a", "b")
-    asked.heard(found("a.1", life=2, term=2, index=1))
-    asked.heard(found("b.1", life=0, term=3, index=50))
+    asked.heard(found("a.1", life=2, term=2, index=1), 0.0)
+    asked.heard(found("b.1", life=0, term=3, index=50), 0.0)
     decided = asked.decided(["a.1", "b.1"], (), 0.1, PATIENCE)
     assert decided is not None and decided.primary == "a.1"
 
@@ -281,14 +281,14 @@ def test_a_disk_that_is_not_there_is_waited_for_and_a_member_that_may_live_longe
     ended: tuple[str, ...], term: int, at: float, is_decided: bool
 ) -> None:
     asked = revival("a", "b")
-    asked.heard(found("a.1", term=term))
+    asked.heard(found("a.1", term=term), 0.0)
     decided = asked.decided(["a.1"], ended, at, PATIENCE)
     assert (decided is not None) is is_decided
 
 
 def test_nothing_is_decided_where_no_disk_has_anything() -> None:
     asked = revival("a")
-    asked.heard(found("a.1", index=NOTHING))
+    asked.heard(found("a.1", index=NOTHING), 0.0)
     assert asked.decided(["a.1"], ("a",), 1000.0, PATIENCE) is None
 
 
@@ -493,3 +493,29 @@ def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
     keeper.recalled(BUCKET, disk)
     house.assign(Group(BUCKET, 3, "a", life=2))
     assert keeper.copies[BUCKET].index >= index
+
+
+def test_a_disk_that_had_more_a_moment_ago_is_waited_for_though_its_process_has_died_again() -> None:
+    asked = revival("a")
+    asked.heard(found("a.1", index=-1), 1.0)
+    asked.heard(found("e.1", term=2, index=23), 20.0)
+    asked.heard(found("b.1", term=1, index=6), 31.0)
+    assert asked.decided(["a.1", "b.1"], ("a", "e.1"), 31.0, PATIENCE) is None
+    decided = asked.decided(["a.1", "b.1"], ("a", "e.1"), 50.5, PATIENCE)
+    assert decided is not None and decided.primary == "b.1", "it does not come any more"
+    asked.heard(found("e.2", term=2, index=23), 50.6)
+    decided = asked.decided(["a.1", "b.1", "e.2"], ("a", "e.1"), 50.6, PATIENCE)
+    assert decided is not None and decided.primary == "e.2"
+
+
+def test_where_every_disk_was_heard_of_nobody_is_waited_for() -> None:
+    asked = revival("a")
+    known = ["a", "a.1", "b", "e", "e.1"]
+    asked.heard(found("a.1", index=-1), 1.0)
+    asked.heard(found("b", term=1, index=6), 1.0)
+    assert asked.decided(["a.1", "b"], (), 1.0, PATIENCE, known) is None, "that of e may have more"
+    asked.heard(found("e", term=2, index=23), 2.0)
+    assert asked.decided(["a.1", "b"], (), 2.0, PATIENCE, known) is None, "it has, and is away again"
+    asked.heard(found("e.1", term=2, index=23), 3.0)
+    decided = asked.decided(["a.1", "b", "e.1"], (), 3.0, PATIENCE, known)
+    assert decided is not None and decided.primary == "e.1"

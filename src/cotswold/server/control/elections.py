@@ -80,7 +80,7 @@ class Elections:
         buckets = self._removing.get(server)
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
-    def answered(self, answer: Fenced | FoundSaved) -> None:
+    def answered(self, answer: Fenced | FoundSaved, now: float) -> None:
         """A server says what it has."""
         election = self.of.get(answer.bucket)
         if election is None:
@@ -88,7 +88,7 @@ class Elections:
         if isinstance(answer, Fenced):
             election.answered(answer)
         elif election.revival is not None:
-            election.revival.heard(answer)
+            election.revival.heard(answer, now)
         self._due[answer.bucket] = None
 
     def tick(self, now: float) -> list[Send]:
@@ -143,7 +143,7 @@ class Elections:
         living = {each.name for each in servers.living}
         ended = {each for each in election.group.members if servers.of[each].has_ended}
         patience = control.disk_seconds, control.revive_seconds
-        decided = revival.decided(living, ended, now, patience)
+        decided = revival.decided(living, ended, now, patience, servers.of)
         if decided is None:
             return revival.ask(living, self._epoch, now, control.retry_seconds)
         self._put(election, decided, "every copy was lost")

@@ -172,7 +172,7 @@ class Reign:
                 if self._confirming.heard(message):
                     self._filling.look(message.bucket, now)
             case Fenced() | FoundSaved() if message.server == sender:
-                self.elections.answered(message)
+                self.elections.answered(message, now)
             case Caught() | Silent() | TakeOver() if message.server == sender:
                 self._proposed(sender, message, now)
             case Ended():

@@ -3,21 +3,24 @@
 Knows: who was asked, what each has. Does not know: what is on a disk, whether a member comes back.
 
     what is so                                                     what follows
-    all servers have answered, the disks of all members too        decided
+    all servers have answered, the disks of all members too,       decided
+      one of which has something
+    every disk of the cluster was heard of, no member lives        decided
     one has what was saved in the newest term, and the             decided without the others, after a while
       processes of all members have ended
     some have, and the others are silent                           decided without them, after a longer while
+    the disk of a process that has ended since has more            not decided for as long: it may come again
     nobody has anything, or nobody has answered                    not decided: more may come
     somebody has nothing                                           it is asked again, after a while
 
 A member of which nothing is heard may live, with all that was acknowledged: so it is waited for. One whose
 disk another process has does not live.
 
-Others are asked too: members may be so new that their disks have nothing, and whoever was a member before, or
-learned to be one, may have all of it in memory. What is of the latest life and
-term has the most: whatever the coordinator was told to be on disks was put in that term on those of all who
-were members then. So what was saved in the newest has all of that; of anything else the coordinator judges by
-what it was told whether it is enough.
+Others are asked too: members may be so new that their disks have nothing, and whoever was a member before,
+or learned to be one, may have all of it in memory. What is of the latest life and term has the most: whatever
+the coordinator was told to be on disks was put in that term on those of all who were members then. So what
+was saved in the newest has all of that; of anything else the coordinator judges by what it was told whether
+it is enough.
 """
 
 from __future__ import annotations
@@ -40,11 +43,13 @@ class Revival:
     """As it was."""
     began: float
     answers: dict[str, FoundSaved] = field(default_factory=dict)
+    _disks: dict[str, tuple[float, FoundSaved]] = field(default_factory=dict)
+    """What each disk had that was heard of, and when that was last."""
     _asked: float = float("-inf")
     _asked_again: float = float("-inf")
 
     @property
-    def _disks(self) -> set[str]:
+    def _of_members(self) -> set[str]:
         return {disk_of(each) for each in self.group.members}
 
     def ask(self, living: Collection[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
@@ -59,32 +64,49 @@ class Revival:
         question = FindSaved(epoch, self.group.bucket)
         return [Send(name, question) for name in sorted(wanted)]
 
-    def heard(self, found: FoundSaved) -> None:
+    def heard(self, found: FoundSaved, now: float) -> None:
         """A server has read what it has."""
         self.answers[found.server] = found
+        self._disks[disk_of(found.server)] = now, found
+
+    def _is_elsewhere(self, most: FoundSaved, since: float) -> bool:
+        """Whether a disk had more, when it was heard of not long ago."""
+        return any(
+            when >= since and each.index >= 0 and _rank(each) > _rank(most)
+            for when, each in self._disks.values()
+        )
 
     def decided(
-        self, living: Collection[str], ended: Collection[str], now: float, patience: tuple[float, float]
+        self,
+        living: Collection[str],
+        ended: Collection[str],
+        now: float,
+        patience: tuple[float, float],
+        known: Collection[str] = (),
     ) -> Group | None:
         """The group with which another life begins; None while that is not known.
 
         ``ended``: servers whose processes were seen to end; ``patience``: how long disks are waited for, and
-        members that may live.
+        members that may live; ``known``: all servers that there ever were, if that is known.
         """
         answers = {name: each for name, each in self.answers.items() if name in living}
-        able = {
-            name: (each.life, each.term, each.index, name)
-            for name, each in answers.items()
-            if each.index >= 0
-        }
+        able = {name: each for name, each in answers.items() if each.index >= 0}
         has_answered = {disk_of(each) for each in answers}
         are_dead = all(each in ended or disk_of(each) in has_answered for each in self.group.members)
         is_newest = any(each.index >= 0 and each.term == self.group.term for each in answers.values())
         is_late = now - self.began >= (patience[0] if are_dead and is_newest else patience[1])
         # where no member's disk has anything, that of one that was left out a moment ago may have all
-        is_of_member = any(disk_of(name) in self._disks for name in able)
-        is_complete = answers.keys() == set(living) and has_answered >= self._disks and is_of_member
+        is_of_member = any(disk_of(name) in self._of_members for name in able)
+        is_complete = answers.keys() == set(living) and has_answered >= self._of_members and is_of_member
+        is_complete |= are_dead and bool(known) and self._disks.keys() >= {disk_of(each) for each in known}
         if not able or not (is_complete or is_late):
             return None
+        most = max(able.values(), key=lambda each: (*_rank(each), each.server))
+        if self._is_elsewhere(most, now - patience[1]):
+            return None
         term = self.group.term + 1
-        return Group(self.group.bucket, term, max(able, key=able.__getitem__), life=term)
+        return Group(self.group.bucket, term, most.server, life=term)
+
+
+def _rank(found: FoundSaved) -> tuple[int, int, int]:
+    return found.life, found.term, found.index
