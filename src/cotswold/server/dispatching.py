@@ -149,6 +149,8 @@ class Dispatcher:
         self._bereft: dict[int, set[str]] = {}
         """Servers that have lost some of a session, which is void."""
         self._saved = Saving(self.ledger.settled)
+        self.is_unsaved = False
+        """Whether it ended though disks did not take what counts: what is lost then is handed out no more."""
         self.trouble = ""
         """Why nobody can say any more which samples count; only a checkpoint helps."""
         self._quiet_since: float | None = None
@@ -490,6 +492,7 @@ class Dispatcher:
             self._quiet_since = now if self._quiet_since is None else self._quiet_since
             is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
             if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may take nothing
+                self.is_unsaved = not is_saved
                 self._move(State.OVER)
 
     def _move(self, state: State) -> None:
