@@ -69,8 +69,8 @@ class Machine:
 class Store(BlockStore):
     """One whose disk may be slow, or full."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, **more: Any) -> None:
+        super().__init__(folder, **more)
         self.seconds = 0.0
         self.is_full = False
 

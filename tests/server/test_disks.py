@@ -519,3 +519,18 @@ def test_where_every_disk_was_heard_of_nobody_is_waited_for() -> None:
     asked.heard(found("e.1", term=2, index=23), 3.0)
     decided = asked.decided(["a.1", "b", "e.1"], (), 3.0, PATIENCE, known)
     assert decided is not None and decided.primary == "e.1"
+
+
+def test_what_a_disk_has_refused_is_in_what_it_takes_next() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    put_on_disk(house, "a")
+    keeper = house.of["a"]
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    refused, _ = keeper.save(BUCKET)
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    taken, second = keeper.save(BUCKET)
+    keeper.unsaved(refused)
+    keeper.saved(taken)
+    assert set(second.numbers) == {("weights", 0), ("weights", 1)}

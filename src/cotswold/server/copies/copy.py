@@ -438,14 +438,15 @@ class Copy(Generic[Values]):
         return self.contents.unsaved(self._saving) if self.is_unsaved else []
 
     def save(self) -> Saved | None:
-        """What is different since it was called last; to be put on the disk, then `saved` or `unsaved`.
+        """What is different since what is on the disk, if not all of that is on its way there; to be put
+        there, then `saved` or `unsaved`. What is on its way is in it again: that may be refused, and this not.
 
         In each term it is saved anew, if only to say so: of any two disks that of the later term has more.
         """
         if not self.is_unsaved:
             return None
-        index, after = self.contents.index, self._saving
-        change, numbers = self.contents.save(after)
+        index = self.contents.index
+        change, numbers = self.contents.save(self._on_disk)
         self._saving, self._is_saved_again = index, True
         vectors = tuple(self.contents.vectors)
         return Saved(self.bucket, self.group.life, self._term, index, change, vectors, numbers)
