@@ -439,7 +439,7 @@ class Copy(Generic[Values]):
 
     def save(self) -> Saved | None:
         """What is different since what is on the disk, if not all of that is on its way there; to be put
-        there, then `saved` or `unsaved`. What is on its way is in it again: that may be refused, and this not.
+        there, then `saved` or `unsaved`. What is on its way is in it again: it may be refused, and this not.
 
         In each term it is saved anew, if only to say so: of any two disks that of the later term has more.
         """
