@@ -31,7 +31,7 @@ class Standing:
     """A cluster with one run, as whoever backs it up asks it."""
 
     def __init__(self) -> None:
-        settings = Asynchronous("run", "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
+        settings = Asynchronous(RUN, "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())
         self._description = Description(RUN, (("weights", 32, 4),), "float32", 128, 4, said(settings))
 
     def groups(self) -> dict[str, Group]:

@@ -64,7 +64,7 @@ FOUND = {
     "any-term": ("overtaken", range(40)),
     "at-once": ("everything", range(10)),
     "one-is-enough": ("pauses", range(20)),
-    "chain-head": ("chain", range(30)),
+    "chain-head": ("chain", range(80)),
     "however-few": ("few servers", range(10)),
     "unheld": ("everything", range(10)),
     "gaps": ("overtaken", range(10)),
@@ -76,9 +76,9 @@ FOUND = {
     "weights-alone": ("momentum", range(10)),
     "no-orders": ("overtaken", range(10)),
     "no-frozen": ("freezing", range(10)),
-    "frozen-is-now": ("folded", range(20)),
+    "frozen-is-now": ("folded", range(60)),
     "torn": ("freezing", range(20)),
-    "unfenced": ("drains", range(30)),
+    "unfenced": ("drains", range(80)),
     "keeps-all": ("strays", range(120)),
     "caught-early": ("pauses", range(200)),
     "long-lease": ("pauses", range(20)),
@@ -171,7 +171,7 @@ def test_a_life_without_trouble_is_over_soon_and_has_judged_every_answer() -> No
 
 
 def test_a_life_that_breaks_is_told_step_for_step_and_is_the_same_when_it_is_told() -> None:
-    (lives,) = live_copies(["everything"], range(3), fault="at-once")
+    (lives,) = live_copies(["everything"], range(20), fault="at-once")
     assert lives.broken is not None and lives.broken.sentence
     told = transcript("everything", lives.broken.seed, "at-once")
     assert told[-1].endswith(f"broken: {lives.broken.sentence}")

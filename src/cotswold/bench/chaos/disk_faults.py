@@ -12,7 +12,6 @@ from typing import Any
 from cotswold.bench.chaos.planting import Fault
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import FoundSaved, Group
@@ -45,7 +44,7 @@ def _at_once(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    return lambda self: None
+    return lambda self, number: self.saved(number)
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -98,7 +97,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
         "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost
     ),
     "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
-    "taken-for-saved": Fault("what a full disk did not take is not saved again", Copy, "unsaved", _unnoticed),
+    "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
     "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),
 }
