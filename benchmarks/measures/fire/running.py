@@ -101,7 +101,7 @@ def trained(training: Training, say: Say) -> Document:
         "members_least": min((count for _, count in watcher.seen.fewest), default=None),
         "computing": rounded(_mean([count for when, count in watcher.seen.replicas if when > began])),
         "sent_bytes": passed,
-        "took_over": sum(each.get("what") in _TAKEN for each in events),
+        "took_over": sum(each["kind"] in _TAKEN for each in events),
     }
 
 
@@ -201,7 +201,7 @@ def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[st
     """A fault, with what the cluster said of it, ``until`` the next."""
     fault = befell.fault
     near = [each for each in events if befell.when <= float(each["time"]) < until]
-    over = [float(each["time"]) - befell.when for each in near if each.get("what") in _TAKEN]
+    over = [float(each["time"]) - befell.when for each in near if each["kind"] in _TAKEN]
     rate = (_samples_at(seen, until) - _samples_at(seen, befell.when)) / (until - befell.when)
     return {
         "at": fault.at,
