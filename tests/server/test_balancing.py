@@ -27,7 +27,7 @@ class Watched:
         self.groups: list[Group] = []
         self.most_learners = 0
         self._do, self._items = cluster.state.do, cluster.state.items
-        cluster.state.do = self.do  # type: ignore[method-assign]
+        cluster.state.do = self.do  # type: ignore[method-assign]  # to look on
 
     def do(self, wish: Transact) -> bool:
         is_done = self._do(wish)

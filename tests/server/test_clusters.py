@@ -65,7 +65,7 @@ def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> 
     cluster.found(5, "other")
     puts: list[Transact] = []
     do = cluster.state.do
-    cluster.state.do = lambda wish: puts.append(wish) or do(wish)  # type: ignore[method-assign, func-returns-value]
+    cluster.state.do = lambda wish: puts.append(wish) or do(wish)  # type: ignore[method-assign, func-returns-value]  # seen
     assert cluster.asked(Remove("run")) == [], "not yet"
     told = []
     for _ in range(4):
@@ -364,7 +364,7 @@ def test_only_groups_of_the_runs_of_a_client_are_found() -> None:
     cluster = Cluster("ab", TWO, buckets=2)
     cluster.found(3, "other")
     (found,) = cluster.asked(Find((("other/0000", 1), ("other/0001", 0), ("other/0002", 0))))
-    assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]
+    assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]  # `Found`
 
 
 def test_a_death_that_was_told_to_whoever_led_before_is_no_news() -> None:

@@ -107,7 +107,7 @@ def failing(store: BlockStore) -> None:
         store._database.write = _fails  # type: ignore[method-assign,assignment]  # to look on
         store.write(snapshot(BUCKETS[0], INDEX + 1))
     finally:
-        store._database.write, store._database._has_failed = right, True  # type: ignore[method-assign]
+        store._database.write, store._database._has_failed = right, True  # type: ignore[method-assign]  # as it was
 
 
 def _fails(*_: object) -> None:
