@@ -39,14 +39,17 @@ def measure_server(
     """What a server does, beside ceilings, as `cotswold bench server` measures it.
 
     With ``trace``, the directory of a run whose traffic was recorded, that is replayed, and nothing else is
-    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise. Other arguments
+    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise, or the one of their
+    two groups that ``only`` names. Other arguments
     and errors are those of `measure_kernels`; UserError also where nothing was recorded.
     """
     from cotswold.bench.server import replaying
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
     chosen: list[Case[Any]] = []
-    every, groups = quick_cases() if quick else cases(), list(only) + [*_OF_COPIES] * bool(copies)
+    every, groups = quick_cases() if quick else cases(), list(only)
+    if copies and not {each for words in only for each in words.split(",")} & {*_OF_COPIES}:
+        groups += _OF_COPIES
     if trace is None or groups:
         chosen = [_with(one, copies) for one in some(every, groups, match, GROUPS)]
     if trace is not None:
