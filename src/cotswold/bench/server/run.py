@@ -39,9 +39,9 @@ def measure_server(
     """What a server does, beside ceilings, as `cotswold bench server` measures it.
 
     With ``trace``, the directory of a run whose traffic was recorded, that is replayed, and nothing else is
-    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise, or the one of their
-    two groups that ``only`` names. Other arguments
-    and errors are those of `measure_kernels`; UserError also where nothing was recorded.
+    measured but what ``only`` names; with ``copies`` servers that keep so many are, likewise, or of their two
+    groups what ``only`` names. Other arguments and errors are those of `measure_kernels`; UserError also
+    where nothing was recorded.
     """
     from cotswold.bench.server import replaying
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
