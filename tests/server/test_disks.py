@@ -469,7 +469,7 @@ def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -
     house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", life=3)))
     assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
     house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", life=4)))
-    assert house.of["x"].copies[BUCKET].disk is None, "another life has begun elsewhere"
+    assert house.of["x"].copies[BUCKET].on_disk.found is None, "another life has begun elsewhere"
 
 
 def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:

@@ -58,7 +58,7 @@ def _seen(copy: Copy[Array]) -> CopySeen:
         copy.group.life,
         copy.index,
         copy.committed,
-        copy.on_disk,
+        copy.on_disk.index,
         tuple(sorted(copy.lag.items())) if is_primary else (),
         copy.contents.updates.waiting,
         is_primary and copy.is_waiting,

@@ -51,7 +51,7 @@ Source: Chilimbi et al. 2014, section 3.3.3; Lin et al. 2008, PacificA.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -59,7 +59,9 @@ from typing import Generic
 
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.held import Answers, Held
 from cotswold.server.copies.lease import Lease
+from cotswold.server.copies.on_disk import OnDisk
 from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_index, is_silent
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
@@ -68,13 +70,11 @@ from cotswold.server.messages import (
     Elsewhere,
     Fence,
     Fenced,
-    FrozenPart,
     Group,
     Ordered,
     Prepare,
     Prepared,
     Pull,
-    Pulled,
     Send,
     Silent,
     TakeOver,
@@ -87,14 +87,6 @@ _SETTLE_SECONDS = 0.5
 """For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""
 FIRST = 1
 """The term in which all copies are new, and so alike."""
-
-
-def answer_of(send: Send) -> object:
-    """What is the same of an answer, and of the answer to the same question if that is asked again."""
-    said = send.message
-    known = [getattr(said, name, None) for name in ("session", "number", "evaluation", "checkpoint", "name")]
-    shards = said.shards if isinstance(said, Pulled | FrozenPart) else ()
-    return (send.to, type(said), *known, shards)
 
 
 class Role(Enum):
@@ -133,26 +125,14 @@ class Copy(Generic[Values]):
         self._proposed = float("-inf")
         self._neighbours = neighbours
         self._peers = Peers(copying, neighbours)
-        self._held: OrderedDict[object, tuple[int, Send]] = OrderedDict()
-        """What is said once an index is committed: an answer that is asked for again is held once."""
-        self.disk: Saved | None = None
-        """What this server's disk has of it, once that was read, until a group says what becomes of it."""
-        self.is_recalled = False
-        """Whether that was read."""
-        self._on_disk = self._saving = NOTHING
-        """To which index it is on the disk, and is on the way there."""
-        self._saved = NOTHING
-        """The same, of what was put there in this term: what was before may not be the newest of any disk."""
-        self._is_saved_again = True
-        """Whether anything was given to the disk in this term."""
+        self._held = Held()
+        """What is said once an index is committed."""
+        self._answers = Answers()
+        self.on_disk = OnDisk()
         self.restored: tuple[tuple[int, int], ...] = ()
         """Shards and their versions, with which its life began, if that was here."""
         self.history = 0
         """Another number whenever it has forgotten what was here."""
-        self._answered: deque[tuple[int, int]] = deque()
-        """(index, order), of answers to orders that a disk may not have."""
-        self._ordered = 0
-        """The newest order whose answer all disks have."""
         self._complete = 0
         """Of a learner: the newest term in which it had all that was acknowledged until then."""
 
@@ -174,7 +154,8 @@ class Copy(Generic[Values]):
     @property
     def best_rank(self) -> tuple[int, int, int]:
         """The same, or that of the disk, where that has more."""
-        return self.rank if self.disk is None else max(self.rank, self.disk.rank)
+        found = self.on_disk.found
+        return self.rank if found is None else max(self.rank, found.rank)
 
     @property
     def _term(self) -> int:
@@ -190,11 +171,6 @@ class Copy(Generic[Values]):
     def is_waiting(self) -> bool:
         """Whether updates wait: for others to prepare, or for members."""
         return self.is_short or self.contents.index - self.committed >= self.copying.window
-
-    @property
-    def on_disk(self) -> int:
-        """To which index it is on the disk; -1 where nothing is."""
-        return self._on_disk
 
     @property
     def lag(self) -> dict[str, int]:
@@ -219,13 +195,14 @@ class Copy(Generic[Values]):
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
         self._proposed, self._primary_heard = float("-inf"), now
-        self._saved, self._is_saved_again = NOTHING, False
+        self.on_disk.another_term()
         if self.server not in group.everybody:
             self._forget(Role.OUTSIDE)
-            if self.disk is not None and group.life > self.disk.life:  # else it may be asked for yet
-                self.disk, self.is_recalled = None, False
+            found = self.on_disk.found
+            if found is not None and group.life > found.life:  # else it may be asked for yet
+                self.on_disk.unread()
             return []
-        self.disk, self.is_recalled = None, False
+        self.on_disk.unread()
         if self.server == group.primary:
             if most is not None:
                 self._revive(most, is_memory=is_memory)
@@ -258,8 +235,8 @@ class Copy(Generic[Values]):
         self._pending.clear()
         self._held.clear()
         self._peers.clear()
-        self._answered.clear()
-        self._saved = self._saving = self._on_disk = NOTHING
+        self._answers.clear()
+        self.on_disk.nothing()
         self._complete = 0
         self.history += 1
 
@@ -276,9 +253,9 @@ class Copy(Generic[Values]):
 
     def _most(self) -> tuple[Saved | None, bool]:
         """What a life can begin with, and whether it is in memory: that, or what the disk has."""
-        if self.rank[2] == NOTHING or (self.disk is not None and self.disk.rank >= self.rank):
-            return self.disk, False
-        rank = self.rank
+        rank, found = self.rank, self.on_disk.found
+        if rank[2] == NOTHING or (found is not None and found.rank >= rank):
+            return found, False
         if self.role is not Role.PRIMARY:
             self._install_to(self._prepared)
         change, numbers = self.contents.save(NOTHING)
@@ -291,7 +268,7 @@ class Copy(Generic[Values]):
         self.contents.stamp()
         self.restored = self.contents.versions
         if not is_memory:
-            self._saving = self._on_disk = saved.index
+            self.on_disk.was(saved.index)
 
     def _lead(self, before: Role, now: float) -> None:
         if before is not Role.PRIMARY:
@@ -307,7 +284,7 @@ class Copy(Generic[Values]):
             self.contents.promote()
             self.role, self._prepared = Role.PRIMARY, NOTHING
             self._peers.clear()
-            self._answered.clear()
+            self._answers.clear()
         self._peers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> Fenced:
@@ -339,27 +316,22 @@ class Copy(Generic[Values]):
         is_different, index = self.contents.stamp(), self.contents.index
         if not (sends or is_different or self._held):  # as of most updates when they come
             return []
-        new = {key: each for each in sends if (key := answer_of(each)) not in self._held}
-        self._held.update((key, (index, self._answering(each))) for key, each in new.items())
+        new = [self._answering(each) for each in sends if each not in self._held]
+        keys = self._held.add(new, index)
         told = [*(self._tell(now) if is_different else []), *self._commit(now)]
-        for key in new if self._held else ():  # of these, whatever is not said now
-            if key in self._held:
-                self._held[key] = index, self.contents.kept(self._held[key][1])
+        self._held.keep(keys, self.contents.kept)
         return told
 
     def _answering(self, send: Send) -> Send:
         """The same; an answer to an order says besides which life this is, and what all disks have."""
         if not isinstance(send.message, Ordered):
             return send
-        saved = None
+        least = None
         if self.copying.saves:
             has = [each.saved for each in self._peers.values() if each.is_needed]
-            least = min([self._saved, *has])
-            while self._answered and self._answered[0][0] <= least:
-                self._ordered = self._answered.popleft()[1]
-            saved = self._ordered
-            self._answered.append((self.contents.index, send.message.number))
-        return Send(send.to, replace(send.message, life=self.group.life, saved=saved))
+            least = min([self.on_disk.this_term, *has])
+        answer = self._answers.answer(send.message, self.group.life, self.contents.index, least)
+        return Send(send.to, answer)
 
     def _tell(self, now: float) -> list[Send]:
         """Everybody is sent what is different since it was sent something last."""
@@ -390,10 +362,7 @@ class Copy(Generic[Values]):
             return []
         if len(self.group.members) >= self.copying.least:
             self.committed = max(self.committed, self._peers.least(self.contents.index))
-        sends = []
-        while self._held and next(iter(self._held.values()))[0] <= self.committed:
-            sends.append(self._held.popitem(last=False)[1][1])
-        return sends
+        return self._held.committed(self.committed)
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
@@ -429,13 +398,12 @@ class Copy(Generic[Values]):
     @property
     def is_unsaved(self) -> bool:
         """Whether `save` has something."""
-        is_old = self.contents.index <= (max(self._saving, 0) if self._is_saved_again else 0)
-        return self.role is not Role.OUTSIDE and not is_old
+        return self.role is not Role.OUTSIDE and self.on_disk.is_behind(self.contents.index)
 
     @property
     def unsaved_buffers(self) -> list[object]:
         """The numbers that `save` would have, in memory."""
-        return self.contents.unsaved(self._saving) if self.is_unsaved else []
+        return self.contents.unsaved(self.on_disk.given) if self.is_unsaved else []
 
     def save(self) -> Saved | None:
         """What is different since what is on the disk, if not all of that is on its way there; to be put
@@ -446,31 +414,30 @@ class Copy(Generic[Values]):
         if not self.is_unsaved:
             return None
         index = self.contents.index
-        change, numbers = self.contents.save(self._on_disk)
-        self._saving, self._is_saved_again = index, True
+        change, numbers = self.contents.save(self.on_disk.index)
+        self.on_disk.giving(index)
         vectors = tuple(self.contents.vectors)
         return Saved(self.bucket, self.group.life, self._term, index, change, vectors, numbers)
 
+    def saved(self, index: int, term: int) -> None:
+        """It is on the disk to this index, and was put there in this term."""
+        self.on_disk.taken(index, is_of_this_term=term == self.group.term)
+
     def unsaved(self) -> None:
         """What was to be saved is not on its way any more: all that the disk has not is different again."""
-        self._saving, self._is_saved_again = self._on_disk, False
+        self.on_disk.refused()
 
     def recalled(self, disk: Saved | None) -> None:
         """What the disk has was read: it is kept if that is more than what is here."""
         is_more = disk is not None and disk.rank > self.rank and self.contents.fits(disk)
-        self.disk, self.is_recalled = disk if is_more else None, True
+        self.on_disk.read(disk if is_more else None)
 
     def save_again(self) -> bool:
         """The disk has nothing that counts any more; False where there is nothing to put there."""
-        self._saved = self._saving = self._on_disk = NOTHING
-        self._is_saved_again, self.history = False, self.history + 1
+        self.on_disk.nothing()
+        self.on_disk.again()
+        self.history += 1
         return self.role is not Role.OUTSIDE
-
-    def saved(self, index: int, term: int) -> None:
-        """It is on the disk to this index, and was put there in this term."""
-        self._on_disk = max(self._on_disk, index)
-        if term == self.group.term:
-            self._saved = max(self._saved, index)
 
     # --- a secondary or a learner ---
 
@@ -494,11 +461,11 @@ class Copy(Generic[Values]):
             self._pending.append(prepare)
             self._prepared = prepare.index
         if not is_lacking and self._prepared >= prepare.committed and self._complete < self.group.term:
-            self._complete, self._is_saved_again = self.group.term, False
+            self._complete = self.group.term
+            self.on_disk.again()
         self._install_to(min(prepare.committed, self._prepared))
-        prepared = Prepared(
-            self.bucket, self.group.term, self.server, self._prepared, is_lacking, self._saved
-        )
+        saved = self.on_disk.this_term
+        prepared = Prepared(self.bucket, self.group.term, self.server, self._prepared, is_lacking, saved)
         return [Send(self.group.primary, prepared), *self._hand_on(prepare)]
 
     def _comes_before(self, sender: str) -> bool:

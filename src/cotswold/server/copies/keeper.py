@@ -277,7 +277,7 @@ class Keeper(Generic[Values]):
 
     def _find_saved(self, sender: str, message: FindSaved) -> list[Send]:
         copy = self._copy(message.bucket)
-        if self.copying.saves and not copy.is_recalled:
+        if self.copying.saves and not copy.on_disk.is_read:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
         return [Send(sender, FoundSaved(message.bucket, self.name, *copy.best_rank))]
