@@ -22,6 +22,7 @@ from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.operating import explained, operator, overview, run_meant
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.operating import Operator
+from cotswold.cluster.station import STATE
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 
@@ -90,16 +91,22 @@ def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, c
         next(operator.drain("nobody", 1.0))
 
 
+def back_up(opened: Opener, cluster: Cluster, backup: Path) -> None:
+    """A run that goes on."""
+    _, place, operator = cluster
+    with opened(**at(place)) as replicas:
+        replicas.proceed(1.0)
+        assert write_backup(operator, backup, None, lambda doing, done: None) == "4 buckets of 1 run"
+        replicas.proceed(0.2)
+        check_tallies(replicas)
+
+
 def test_a_backup_of_a_running_cluster_is_restored_into_another(
     opened: Opener, cluster: Cluster, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
-    _, place, operator_ = cluster
+    *_, operator_ = cluster
     backup, folder = tmp_path / "backup", tmp_path / "restored"
-    with opened(**at(place)) as replicas:
-        replicas.proceed(1.0)
-        assert write_backup(operator_, backup, None, lambda doing, done: None) == "4 buckets of 1 run"
-        replicas.proceed(0.2)
-        check_tallies(replicas)
+    back_up(opened, cluster, backup)
     (run,) = [each.name for each in (backup / "checkpoints").iterdir()]
     (checkpoint,) = [
         Checkpoints(backup / "checkpoints" / run, identity=run).load(path)
@@ -132,6 +139,37 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
     ]
     assert sum(each.numel() for each in numbers) == 4 * PATTERNS
     assert checkpoint is not None
+
+
+def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
+    opened: Opener, cluster: Cluster, tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    backup, folder = tmp_path / "backup", tmp_path / "restored"
+    back_up(opened, cluster, backup)
+    with free_ports(1) as (port,):
+        settings = settings_of(folder, port, servers=2, name="r")
+        restore_backup(backup, folder, settings.at, settings.name, None)
+
+        def lives(kind: str, count: int) -> list[str]:
+            host = Host(settings, token, fork_server)
+            try:
+                until(lambda: len(host.told(kind)) >= count)
+                until(lambda: all((each / "cluster").is_file() for each in disks(host).iterdir()))
+                return [kind for kind, _, _ in host.events]
+            finally:
+                host.close()
+
+        assert "stranger" not in lives("revived", 4)
+        aside = tmp_path / "state"
+        aside.mkdir()
+        for each in folder.glob(f"{STATE}*"):  # with what SQLite has beside it
+            each.rename(aside / each.name)
+        assert not {"revived", "created"} & {*lives("stranger", 1)}
+        for each in folder.glob(f"{STATE}*"):
+            each.unlink()
+        for each in aside.iterdir():
+            each.rename(folder / each.name)
+        assert "stranger" not in lives("revived", 4)
 
 
 def test_a_host_that_is_asked_to_end_has_others_take_over_first(

@@ -50,7 +50,7 @@ class Desk:
 
     def __init__(self, state: State | None = None, name: str = "one", control: Control | None = None) -> None:
         self.now, self.state = 100.0, state or State()
-        self.controller = Controller(name, control or Control(copies=3), self.now)
+        self.controller = Controller(name, control or Control(copies=3), self.now, name)
         self.sent: list[Send] = []
 
     def pass_time(self, seconds: float, beats: Iterable[str] = "") -> None:

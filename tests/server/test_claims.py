@@ -52,8 +52,8 @@ def said(cluster: Cluster, name: str, leads: tuple[tuple[str, int], ...] | None,
 def test_a_lease_is_given_for_what_was_said_before_only_while_it_is_true() -> None:
     cluster = Cluster("abc", TWO, buckets=3)
     group = cluster.group_of("run/0000")
-    name, epoch = group.primary, cluster.controller.leading.epoch
-    lease, none = Leased(epoch, name, 7, 1.0), Leased(epoch, name, 7, 0.0)
+    name, leading = group.primary, cluster.controller.leading
+    lease, none = (Leased(leading.epoch, name, 7, each, leading.cluster) for each in (1.0, 0.0))
     assert said(cluster, name, None, 5) == [none], "it has not said that"
     assert lease in said(cluster, name, (("run/0000", 1),), 5)
     assert said(cluster, name, None, 5) == [lease]

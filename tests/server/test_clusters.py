@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.server.desk import Cluster, Desk
 
@@ -148,13 +150,74 @@ def test_a_server_that_has_something_of_no_run_that_is_there_forgets_it_and_has_
         here = Here("a", "host a", "at a", 1, claims, runs=runs)
         return [each.message for each in cluster.tell("a", here)]
 
-    epoch = cluster.controller.leading.epoch
+    def forget(run: str) -> Forget:
+        leading = cluster.controller.leading
+        return Forget(leading.epoch, run, leading.cluster)
+
     answers = said("run", "was", claims=(("was/0000", 3),))
-    assert Forget(epoch, "was") in answers and Forget(epoch, "run") not in answers
+    assert forget("was") in answers and forget("run") not in answers
     assert any(isinstance(each, Leased) for each in answers), "it leads nothing that is anybody's"
     assert not any(isinstance(each, Forget) for each in said("was")), "it was told just now"
     cluster.live(0.3)
-    assert Forget(epoch, "was") in said("was"), "it says so again"
+    assert forget("was") in said("was"), "it says so again"
+
+
+def test_a_state_that_was_lost_takes_nothing_from_servers_of_the_one_that_was() -> None:
+    cluster = Cluster("ab", TWO)
+    was = cluster.controller.leading.cluster
+    cluster.state.items.clear()
+    after = Cluster("", TWO, cluster.state, "two", 0)
+    after.live(2.5)
+    here = Here("a", "host a", "at a", 1, (("run/0000", 3),), runs=("run",), cluster=was)
+    assert after.controller.leads(after.now) and after.controller.leading.cluster != was
+    for _ in range(3):
+        assert after.tell("a", here) == [], "neither a lease nor that it is to forget anything"
+    told = [each for each in after.controller.take_events() if each.kind == "stranger"]
+    assert len(told) == 1 and was in told[0].sentence and "run" in told[0].sentence
+    assert after.controller.servers.lives("a") is False, "nor is it given copies"
+    assert any(
+        isinstance(each.message, Leased) for each in after.tell("a", replace(here, cluster="", runs=()))
+    )
+
+
+def test_the_one_controller_of_a_state_that_is_lost_under_it_leads_another_cluster() -> None:
+    cluster = Cluster("ab", TWO)
+    was = cluster.controller.leading.cluster
+    cluster.state.items.clear()
+    cluster.live(3.0)
+    assert cluster.controller.leads(cluster.now) and cluster.controller.leading.cluster not in ("", was)
+
+
+def test_whoever_leads_next_leads_the_same_cluster() -> None:
+    cluster = Cluster("ab", TWO)
+    was = cluster.controller.leading.cluster
+    two = another(cluster)
+    assert two.controller.leads(two.now) and two.controller.leading.cluster == was
+
+
+def test_a_server_that_has_anything_hears_no_lease_and_forgets_nothing_of_another_cluster() -> None:
+    keeper = Keeper("a", "host", "at a", contents, Copying(), 0.0)
+
+    def here(now: float) -> Here:
+        (said,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Here)]
+        return said
+
+    keeper.receive("one", Leased(1, "a", here(1.0).number, 1.0, "first"), 1.0)
+    assert keeper.cluster == "first" and here(2.0).cluster == "", "it has nothing that is anybody's"
+    keeper.receive("two", Leased(2, "a", here(3.0).number, 1.0, "second"), 3.0)
+    assert keeper.cluster == "second" and keeper.lease.holds(3.5)
+    keeper.receive("two", Assign(2, Group("run/0000", 1, "a")), 3.5)
+    said = here(5.0)
+    assert said.cluster == "second"
+    keeper.receive("three", Leased(3, "a", said.number, 1.0, "third"), 5.0)
+    keeper.receive("three", Forget(3, "run", "third"), 5.0)
+    assert keeper.cluster == "second" and not keeper.lease.holds(5.0) and [*keeper.runs] == ["run"]
+    keeper.receive("four", Forget(4, "run", "second"), 5.0)
+    assert [*keeper.runs] == []
+    after = Keeper("a.1", "host", "at a", contents, Copying(saves=True), 0.0)
+    after.found_on_disk(["run/0000"], "second")
+    after.receive("three", Forget(3, "run", "third"), 0.0)
+    assert after.belongs_to == "second" and after.take_forgotten() == []
 
 
 def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:

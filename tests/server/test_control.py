@@ -58,7 +58,7 @@ def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_lea
     for _ in range(2):
         assert [each.message for each in desk.tell("a", Describe("run"))] == [Described("run", WHAT)]
         assert [each.message for each in desk.tell("a", Describe("other"))] == [Described("other", "")]
-        desk.controller = Controller("d", Control(), desk.now)  # another, that leads next
+        desk.controller = Controller("d", Control(), desk.now, "d")  # another, that leads next
         desk.pass_time(3.0, "abc")
 
 
@@ -324,7 +324,7 @@ def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -
 
 
 def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
-    leading = Leading("one", 0.0, beat_seconds=0.25, leader_seconds=1.0)
+    leading = Leading("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
     assert leading.wish(0.25) == Read("leader")
     leading.read({}, 0.25)
     claim = leading.wish(0.5)
@@ -370,7 +370,7 @@ def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_plac
     desk.create("abc")
     before = desk.group
     others = "".join(before.secondaries)
-    desk.controller = Controller("d", Control(), desk.now)
+    desk.controller = Controller("d", Control(), desk.now, "d")
     while not desk.controller.leads(desk.now):
         desk.pass_time(0.05)
     desk.pass_time(0.85, others)  # the primary says first what it leads, or its beats are on their way

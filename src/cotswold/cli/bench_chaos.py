@@ -103,10 +103,11 @@ def chaos(
     told = {"command": command(), "fault": fault, "worlds": [each.as_json() for each in found]}
     if json_:
         print(json.dumps(told))
+    width = max((len(each.world) for each in found), default=0)
     for each in found:
         if not json_:
             print(
-                f"{each.world:16} {each.lives:9,} lives of {each.lived_seconds / each.lives:5.1f} s, "
+                f"{each.world:{width}} {each.lives:9,} lives of {each.lived_seconds / each.lives:5.1f} s, "
                 f"{each.messages:13,} messages, {each.said:12,} answers judged, in {each.seconds:7.1f} s"
             )
         if each.broken is None and seeds > 1:

@@ -50,7 +50,8 @@ class Keepers:
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
-        if settings.disks is not None:
+        if settings.disks is not None:  # of a run that was killed: the state that belongs to them is gone
+            shutil.rmtree(settings.disks, ignore_errors=True)
             held.callback(shutil.rmtree, settings.disks, ignore_errors=True)
 
     @property

@@ -155,7 +155,7 @@ class Cast:
     def start_controller(self, name: str) -> None:
         """Another process of that name."""
         clock = self._clock()
-        controller = Controller(name, self.roles.control, clock.now)
+        controller = Controller(name, self.roles.control, clock.now, f"cluster-{self.loop.events}")
         player = ControllerPlayer(self.network, controller, self.state, clock)
         self.controllers = [each for each in self.controllers if each.name != name] + [player]
 

@@ -8,6 +8,7 @@ The state is asked in a thread of its own: a disk or a network may be slow, and 
 
 from __future__ import annotations
 
+import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +141,7 @@ class ControllerRole:
         bond: Bond,
     ) -> None:
         self._name, self._post, self._state = name, post, state
-        self._machine = Controller(name, control, time.monotonic())
+        self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)

@@ -28,6 +28,7 @@ from cotswold.cluster.blocks import (
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import FormatError, MachineError, StoreError
+from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import Saved
 
 _CLOSE_SECONDS = 5.0
@@ -36,6 +37,8 @@ _TOGETHER = 0.3
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
 """So many bytes are read again in a second, at most, to see whether they are what was written."""
+_CLUSTER, _CLUSTER_BYTES = "cluster", 200
+"""The file with the name of the cluster whose server has the disk."""
 _SAY_SECONDS = 10.0
 """How often it is said that the disk takes nothing."""
 
@@ -66,6 +69,8 @@ class Disk:
         except MachineError as error:
             heads = error.heads if isinstance(error, DamagedError) else {}
             trouble(str(error))
+        self.cluster = self._cluster()
+        """Of which the server is that had it last; empty where none was told."""
         self.buckets = tuple(heads)
         """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
@@ -75,6 +80,8 @@ class Disk:
         """What the last write was like."""
         self._failing: tuple[float, float] | None = None
         """Since when the disk takes nothing, and when that was said last."""
+        self._belongs_at = float("-inf")
+        """When the name of its cluster is to be written again, if that could not be."""
         self._scrub_at = time.monotonic() + _SCRUB_SECONDS
         self._scrubbed: list[str] = []
 
@@ -131,6 +138,36 @@ class Disk:
     def forget(self, bucket: str) -> None:
         """A bucket is wanted no more."""
         self._flusher.drop(bucket)
+
+    def belong(self, cluster: str, now: float) -> None:
+        """The server is of that cluster."""
+        if cluster and cluster != self.cluster and now >= self._belongs_at:
+            self._belongs_at = float("inf")
+            self._working.do(partial(self._belong, cluster))
+
+    def _belong(self, cluster: str) -> None:
+        trouble = ""
+        try:
+            replace_file(self._store.folder / _CLUSTER, cluster.encode())
+        except OSError as error:
+            trouble = f"cannot write to its disk of which cluster it is ({error}); it is tried again"
+        self._working.tell(partial(self._belongs, cluster, trouble))
+
+    def _belongs(self, cluster: str, trouble: str) -> None:
+        if trouble:
+            self._trouble(trouble)
+            self._belongs_at = time.monotonic() + _SAY_SECONDS
+        else:
+            self.cluster, self._belongs_at = cluster, float("-inf")
+
+    def _cluster(self) -> str:
+        try:
+            return (self._store.folder / _CLUSTER).read_bytes()[:_CLUSTER_BYTES].decode()
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            self._trouble(f"cannot read of which cluster its disk is ({error}): it is of the next one")
+            return ""
 
     def scrub(self, now: float) -> None:
         """Read something again, if it is time: flipped bits are found while other copies live."""

@@ -165,7 +165,7 @@ class KeeperRole:
     def save(self, disk: Disk, flush_seconds: float) -> None:
         """Have what changes on a disk after ``flush_seconds``."""
         self._disk = disk
-        self._machine.found_on_disk(disk.buckets)
+        self._machine.found_on_disk(disk.buckets, disk.cluster)
         self._saving = Saving(self._machine, disk, flush_seconds, time.monotonic())
         self._post.endpoint.watch(disk.fileno())
 

@@ -45,6 +45,7 @@ class Saving:
 
     def tick(self, now: float) -> None:
         """Time has passed; to be called many times in ``flush_seconds``."""
+        self._disk.belong(self._machine.cluster, now)
         for bucket in self._machine.take_forgotten():
             self._disk.forget(bucket)
         for bucket in self._machine.take_recalls():

@@ -40,13 +40,18 @@ _PAGE = 4000
 class Controller:
     """One of the controllers."""
 
-    def __init__(self, name: str, control: Control, now: float) -> None:
+    def __init__(self, name: str, control: Control, now: float, fresh: str) -> None:
+        """``fresh``: a word that no other process has (`Leading`)."""
         self.name, self.control = name, control
         self.leading = Leading(
-            name, now, beat_seconds=control.beat_seconds, leader_seconds=control.leader_seconds
+            name,
+            now,
+            fresh=fresh,
+            beat_seconds=control.beat_seconds,
+            leader_seconds=control.leader_seconds,
         )
         self._events = Events()
-        self._reign = Reign(name, control, 0, self._events, now)
+        self._reign = Reign(name, control, 0, "", self._events, now)
         """The last; it is over where this does not lead."""
         self._asking: Wish | None = None
         """What the state was asked for last, until that is answered."""
@@ -96,7 +101,8 @@ class Controller:
             known.map.in_doubt()
             self.leading.step_down()  # it reads again what is so, if it leads again
         elif self.leading.transacted(is_done, now):
-            self._reign = Reign(self.name, self.control, self.leading.epoch, self._events, now)
+            leading = self.leading
+            self._reign = Reign(self.name, self.control, leading.epoch, leading.cluster, self._events, now)
             self._ticked, self._read_to = None, ""
             leads = f"controller {self.name} leads, epoch {self.leading.epoch}"
             self._events.note("leads", self.name, leads, now)

@@ -9,8 +9,8 @@ Knows: who asked, which servers were told. Does not know: keys (`map`), what is 
     a server has something of a run that is not there   `Forget`, until it says no more that it has
 
 Of a run that is being made its description is there before any group is, and before any server has a copy:
-so whatever a server has is of a run that is there, or of one that was removed. Whatever is said of a run that
-was removed (a late `Create`) counts for nothing, as long as this controller leads.
+so whatever a server of this cluster has is of a run that is there, or of one that was removed. Whatever is
+said of a run that was removed (a late `Create`) counts for nothing, as long as this controller leads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _REMEMBERED = 10_000
 class Forgetting:
     """That of a leader."""
 
-    def __init__(self, board: Board, epoch: int) -> None:
-        self._board, self._epoch = board, epoch
+    def __init__(self, board: Board, epoch: int, cluster: str) -> None:
+        """``cluster``: its name."""
+        self._board, self._epoch, self._cluster = board, epoch, cluster
         self._asked: dict[str, dict[str, None]] = {}
         """Who wants to hear of each run."""
         self._said: dict[str, float] = {}
@@ -67,4 +68,4 @@ class Forgetting:
         if now - self._said.get(server, float("-inf")) < self._board.control.retry_seconds:
             return []
         self._said[server] = now
-        return [Send(server, Forget(self._epoch, run)) for run in unknown]
+        return [Send(server, Forget(self._epoch, run, self._cluster)) for run in unknown]

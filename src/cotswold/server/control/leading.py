@@ -1,7 +1,7 @@
 """Which of several controllers leads, by keys in a state that all of them see.
 
-Knows: the keys, when each was seen to be different, by its own clock. Does not know: buckets, where the state
-is kept.
+Knows: the keys, when each was seen to be different, by its own clock, what the cluster is called of which
+this is the state. Does not know: buckets, where the state is kept.
 
     state       what happens                                     next
     FOLLOWING   nobody has led, or the leader's beat stands      the key is compared and set: CLAIMING
@@ -15,6 +15,9 @@ is kept.
 Every transaction of a leader compares the key, so none of an epoch that is over is done. What a leader gives
 by word alone (leases) it gives only while nobody else can lead: another waits until the beat has stood still
 for longer, by its own clock.
+
+Whoever leads first in a state gives the cluster its name, which stays. A state that was lost and begun anew
+is that of another cluster, and whoever knows the name of the one that was can tell (`copies.keeper`).
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from enum import Enum
 
 from cotswold.server.copies.lease import DRIFT
 
-LEADER, BEAT = "leader", "leader-beat"
-"""Keys: who leads in which epoch; how often that one has said so."""
+LEADER, BEAT, CLUSTER = "leader", "leader-beat", "leader-cluster"
+"""Keys: who leads in which epoch; how often that one has said so; the cluster's name."""
 
 
 class Standing(Enum):
@@ -69,15 +72,23 @@ Wish = Read | Transact
 class Leading:
     """The part of one controller that knows whether it leads."""
 
-    def __init__(self, name: str, now: float, *, beat_seconds: float, leader_seconds: float) -> None:
+    def __init__(
+        self, name: str, now: float, *, fresh: str, beat_seconds: float, leader_seconds: float
+    ) -> None:
+        """``fresh``: a word that no other process has, from which a cluster's name is made."""
         self.name, self.standing = name, Standing.FOLLOWING
+        self.cluster = ""
+        """Its name, once this has led."""
         self.epoch = 0
         """The newest that was seen."""
         self.leader = ""
         self._beat_seconds, self._leader_seconds = beat_seconds, leader_seconds
-        self._seen: tuple[str | None, str | None] | None = None
+        self._fresh = fresh
+        self._seen: tuple[str | None, str | None, str | None] | None = None
         self._since = now
         """When what was seen was different last."""
+        self._claimed = ""
+        """What the cluster is called if it leads next."""
         self._asked = float("-inf")
         self._until = float("-inf")
         self._beats = 0
@@ -102,13 +113,16 @@ class Leading:
         is_still = self._seen is not None and now - self._since > self._leader_seconds
         if self._seen is not None and (self._seen[0] is None or is_still):
             self.standing = Standing.CLAIMING
+            leader, beat, cluster = self._seen
+            self._claimed = f"{self._fresh}-{self.epoch + 1}" if cluster is None else cluster
             put = (LEADER, _said(self.name, self.epoch + 1)), (BEAT, f"{self.epoch + 1} 0")
-            return Transact(((LEADER, self._seen[0]), (BEAT, self._seen[1])), put)
+            named = (*put, (CLUSTER, self._claimed)) if cluster is None else put
+            return Transact(((LEADER, leader), (BEAT, beat), (CLUSTER, cluster)), named)
         return Read(LEADER)
 
     def read(self, items: dict[str, str], now: float) -> None:
         """What the keys are."""
-        seen = items.get(LEADER), items.get(BEAT)
+        seen = items.get(LEADER), items.get(BEAT), items.get(CLUSTER)
         if self._seen is None or seen != self._seen:
             self._seen, self._since = seen, now
         if seen[0] is not None:
@@ -120,6 +134,7 @@ class Leading:
             self.standing, self._seen = Standing.FOLLOWING, None
             if is_done:
                 self.standing, self.leader, self.epoch = Standing.LEADING, self.name, self.epoch + 1
+                self.cluster = self._claimed
                 self._beats, self._until = 0, self._asked + self._leader_seconds * (1 - DRIFT)
                 return True
         elif self.standing is Standing.LEADING and is_done:

@@ -7,6 +7,7 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
     Here, claiming more                                       `Assign`, until it does not; no lease meanwhile
     Here, claiming what it has not said to this one           no lease: it says all next (`claims`)
     Here, with copies of a run that is not there              `Forget` (`forgetting`)
+    Here, of another cluster                                  no lease: it keeps what it has
     a server is gone, and was a primary                       an election (`elections`)
     the process of a secondary or a learner has ended         a group without it (`placing`)
     a primary is silent to all of its secondaries, or they    it is fenced, and an election (`complaints`)
@@ -77,13 +78,21 @@ FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver
 _REST_SECONDS = 2.0
 """For which no other primary is chosen, after that was to be and some members were silent."""
 _SWEEP_SECONDS = 10.0
+_STRANGERS = 1000
+"""Servers of other clusters of which people are told, at most."""
 
 
 class Reign:
     """From the moment when a controller leads."""
 
-    def __init__(self, name: str, control: Control, epoch: int, events: Events, now: float) -> None:
+    def __init__(
+        self, name: str, control: Control, epoch: int, cluster: str, events: Events, now: float
+    ) -> None:
+        """``cluster``: its name."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
+        self._cluster = cluster
+        self._strangers: dict[str, None] = {}
+        """Servers of other clusters."""
         self.is_loaded = False
         """Whether it knows what is written down."""
         self.board = Board(control, now)
@@ -93,7 +102,7 @@ class Reign:
         self._confirming = Confirming(epoch)
         self._filling = Filling(self.board, self.elections, self._confirming)
         self.judging = Judging(self.board, self.elections, self._filling)
-        self._forgetting = Forgetting(self.board, epoch)
+        self._forgetting = Forgetting(self.board, epoch, cluster)
         self._creating = Creating(self.board, self._forgetting)
         self._drains = Drains(self.board, self._filling, now)
         self._balancing = Balancing(self.board, self.elections, self._filling, now)
@@ -224,6 +233,11 @@ class Reign:
 
     def _here(self, here: Here, now: float) -> list[Send]:
         servers, known = self.board.servers, self.board.servers.of.get(here.server)
+        if here.cluster not in ("", self._cluster):
+            if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
+                self._strangers[here.server] = None
+                self._events.note("stranger", here.server, sentences.stranger(here, self._cluster), now)
+            return []
         is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
         known = servers.heard(here, now)
         if known.has_ended:
@@ -245,14 +259,16 @@ class Reign:
         sends = self._forgetting.forgets(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
-            return [*sends, Send(here.server, Leased(self.epoch, here.server, here.number, 0.0))]
+            none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
+            return [*sends, Send(here.server, none)]
         for bucket in stale:
             self._telling.remind(here.server, bucket)
         if stale or self.elections.holds_up(here.server):
             return [*sends, *self._telling.say(now)]
         servers.lease(known, now + self.control.lease_seconds)
         known.leased_from = now if known.leased_from is None else known.leased_from
-        leased = Leased(self.epoch, here.server, here.number, self.control.lease_seconds)
+        seconds = self.control.lease_seconds
+        leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
     def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotswold.server.control.electing import Cause, Election
-from cotswold.server.messages import Group
+from cotswold.server.messages import Group, Here
 from cotswold.server.names import run_of, spoken
 
 GATHERED = "gathered"
 """Of which kind an event is that says again, of many buckets, what was said of each."""
 OF_BUCKETS = ("elected", "handed-over", "balanced", "revived", "caught-up", "copied", "left-out")
 """Kinds of what is said of each."""
+
+_RUNS = 3
+"""Of which one sentence says the names."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,16 @@ class Change:
     def cause(self) -> tuple[str, str, str]:
         """The same of all that are told together."""
         return self.kind, self.run, self.shape
+
+
+def stranger(here: Here, cluster: str) -> str:
+    """Of a server of another cluster than this."""
+    runs = f", {', '.join(here.runs[:_RUNS])}" if here.runs else ""
+    return (
+        f"{here.server} is of cluster {here.cluster}, and this is {cluster}: it is given nothing, and keeps "
+        f"what it has{runs}. Either the state of the controllers was lost, and is to be had back, or its "
+        "folder is of another cluster: start it with an empty one"
+    )
 
 
 def gathered(changes: Sequence[Change]) -> str:

@@ -16,6 +16,7 @@ the others, sockets, clocks.
     FindSaved                                       what its disk has is read; the most of that and of what
                                                     its memory has is told: `FoundSaved`
     Forget                                          no copy of the run is left, and its disk is to have none
+    Leased or Forget, of another cluster            nothing: what it has is not that cluster's to give or take
 
 The network tells who says something; what is claimed in a message counts for nothing.
 """
@@ -90,6 +91,8 @@ class Keeper(Generic[Values]):
         """Copies with histories, indexes and terms, which are on their way to the disk, by number."""
         self._save, self._first = 0, ""
         """The number of the newest, and where to begin the next time."""
+        self.cluster = ""
+        """The name of the one whose lease it has, or had, or that its disk is of."""
         self._on_disk: dict[str, None] = {}
         """Buckets of which the disk may have something."""
         self._forgotten: dict[str, None] = {}
@@ -129,6 +132,11 @@ class Keeper(Generic[Values]):
         """Those of which it has anything, in memory or on its disk."""
         return tuple(sorted({run_of(name) for name in (*self.copies, *self._on_disk)} - {""}))
 
+    @property
+    def belongs_to(self) -> str:
+        """The cluster whose runs it has; empty while it has nothing, and may be of any."""
+        return self.cluster if self.copies or self._on_disk else ""
+
     def receive(self, sender: str, message: ToKeeper, now: float) -> list[Send]:
         """What a message leads to; what controllers say must come from one of them."""
         match message:
@@ -141,7 +149,9 @@ class Keeper(Generic[Values]):
                 copy = self._copy_with(sender, message.bucket, now)
                 return [] if copy is None else self._said_by(copy, copy.prepared(sender, message, now))
             case Leased():
-                if self._is_current(message.epoch) and message.server == self.name:
+                is_for_this = message.server == self.name and self._is_current(message.epoch)
+                if is_for_this and message.cluster == (self.belongs_to or message.cluster):
+                    self.cluster = message.cluster
                     self.lease.given(message.number, message.seconds)
                     self._claims.leased(message.number, message.seconds)
                 return []
@@ -150,7 +160,7 @@ class Keeper(Generic[Values]):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
             case Forget():
-                if self._is_current(message.epoch):
+                if self._is_current(message.epoch) and message.cluster == self.belongs_to:
                     self._forget(message.run)
                 return []
             case FindSaved():
@@ -176,7 +186,7 @@ class Keeper(Generic[Values]):
             number = self.lease.ask(now)
             leads = self._claims.say(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
-            sends.append(Send(CONTROLLERS, Here(*own, self.runs, self._claims.number)))
+            sends.append(Send(CONTROLLERS, Here(*own, self.runs, self._claims.number, self.belongs_to)))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends
@@ -225,8 +235,9 @@ class Keeper(Generic[Values]):
         copy = self.copies.get(bucket)
         return copy is not None and copy.save_again()
 
-    def found_on_disk(self, buckets: Iterable[str]) -> None:
-        """Its disk has these, of processes that had it before."""
+    def found_on_disk(self, buckets: Iterable[str], cluster: str = "") -> None:
+        """Its disk has these, of processes that had it before, and is of that cluster."""
+        self.cluster = cluster
         self._on_disk.update(dict.fromkeys(buckets))
 
     def take_forgotten(self) -> list[str]:

@@ -32,6 +32,8 @@ class Forget:
     epoch: int
     """Of the controller."""
     run: str
+    cluster: str = ""
+    """As in `Leased`."""
 
 
 @dataclass(frozen=True)

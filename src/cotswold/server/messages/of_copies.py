@@ -301,6 +301,8 @@ class Here:
     """Of which it has copies, in memory or on its disk."""
     claims: int = 0
     """Another number whenever ``leads`` are others."""
+    cluster: str = ""
+    """The name of the one whose runs it has; empty where it has none."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,8 @@ class Leased:
     number: int
     seconds: float
     """0 where the server is to say first what it leads."""
+    cluster: str = ""
+    """The name of the controllers' cluster: a server that has anything is of the one that gave it that."""
 
 
 @dataclass(frozen=True)
