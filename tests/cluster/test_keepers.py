@@ -29,3 +29,17 @@ def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_h
         keepers.heard(Serving("server-1", "tcp://server"), ["server-0"])
     told = Controllers(((CONTROLLER, "tcp://controller"),))
     assert post.sent == [("server-0", told), ("server-1", told)]
+
+
+def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
+    started: list[dict[str, Any]] = []
+
+    class Staff:
+        def start(self, call: dict[str, Any]) -> None:
+            started.append(call)
+
+    settings = ClusterSettings(servers=3, server_copies=3, server_copies_min=2)
+    with ExitStack() as held:
+        call = cast(Any, lambda name, role, told: told)
+        Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller()
+    assert (started[0]["control"]["copies"], started[0]["control"]["least"]) == (3, 2)

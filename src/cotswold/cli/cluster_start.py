@@ -108,13 +108,9 @@ def start(
     from cotswold.server.copies.copying import Copying
 
     try:
-        control = Control(copies=copies)
+        control = Control(copies=copies, least=copies_min)
     except ValueError as error:
-        raise UserError(f"--copies: {error}") from error
-    if not 1 <= copies_min <= copies:
-        raise UserError(
-            f"--copies-min {copies_min}, --copies {copies}: the least is 1 to as many as there are"
-        )
+        raise UserError(f"--copies {copies}, --copies-min {copies_min}: {error}") from error
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     settings = StationSettings(
         listen,

@@ -81,7 +81,8 @@ class Keepers:
     def start_controller(self) -> None:
         """Start it, first of all."""
         state = Place(sqlite=str(self._folder / "state.sqlite"))
-        control = Control(copies=self._settings.server_copies)
+        settings = self._settings
+        control = Control(copies=settings.server_copies, least=settings.copying.least)
         told = {"state": asdict(state), "control": asdict(control)}
         self._staff.start(self._call(CONTROLLER, "controller", told))
 

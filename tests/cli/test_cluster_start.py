@@ -1,0 +1,36 @@
+"""`cotswold cluster start`: what its options become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+
+from cotswold.cli import cluster_start
+from cotswold.cluster.station import StationSettings
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[StationSettings]:
+    found: list[StationSettings] = []
+
+    def serve(settings: StationSettings, token_file: Path | None) -> int:
+        found.append(settings)
+        return 0
+
+    monkeypatch.setattr(cluster_start, "_serve", serve)
+    return found
+
+
+def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
+    started: list[StationSettings],
+) -> None:
+    assert cotswold("cluster", "start", "--copies", 3, "--copies-min", 2).status == 0
+    (settings,) = started
+    assert (settings.control.copies, settings.control.least, settings.copying.least) == (3, 2, 2)
+
+
+def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
+    said = cotswold("cluster", "start", "--copies", 2, "--copies-min", 3)
+    assert said.status == 2 and "at least 3 of 2 copies" in said.error
