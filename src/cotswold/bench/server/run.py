@@ -47,9 +47,7 @@ def measure_server(
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
     chosen: list[Case[Any]] = []
-    every, groups = quick_cases() if quick else cases(), list(only)
-    if copies and not {each for words in only for each in words.split(",")} & {*_OF_COPIES}:
-        groups += _OF_COPIES
+    every, groups = quick_cases() if quick else cases(), groups_of(only, copies)
     if trace is None or groups:
         chosen = [_with(one, copies) for one in some(every, groups, match, GROUPS)]
     if trace is not None:
@@ -57,6 +55,17 @@ def measure_server(
     counts, effort = list(threads) or [granted_cores(environ={})], QUICK if quick else Effort()
     head = document("server", command, dense_size=effort.dense_size, allocator=ALLOCATOR)
     return in_processes(head, chosen, counts, effort, say, leave)
+
+
+def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:
+    """Those that are measured; all where it names none.
+
+    >>> groups_of(["failover"], [1, 3]), groups_of(["push,copies"], [1, 3]), groups_of(["push"], [])
+    (['failover', 'copies', 'links'], ['push', 'copies'], ['push'])
+    """
+    named = [each for words in only for each in words.split(",")]
+    is_of_copies = not copies or not {*named}.isdisjoint(_OF_COPIES)
+    return named if is_of_copies else [*named, *_OF_COPIES]
 
 
 def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
