@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 from itertools import pairwise
-from types import ModuleType
 
 import pytest
 from hypothesis import assume, given, settings
@@ -21,9 +19,7 @@ from cotswold.geometry import (
     StackGeometry,
     StackPartition,
     Window,
-    exchange,
 )
-from cotswold.geometry import partition as partition_module
 from cotswold.geometry.partition import even_cuts, following_cuts, middle_cuts
 
 grids = st.builds(Grid, st.integers(1, 4), st.integers(1, 4))
@@ -169,10 +165,3 @@ def test_what_is_no_grid_is_refused(text: str) -> None:
 def test_cuts_that_do_not_rise_from_0_are_refused(cuts: tuple[int, ...]) -> None:
     with pytest.raises(GeometryError, match="cuts"):
         Partition(cuts, (0, 1))
-
-
-@pytest.mark.parametrize("module", [partition_module, exchange])
-def test_the_examples_of_docstrings_say_what_happens(module: ModuleType) -> None:
-    failures, examples = doctest.testmod(module)
-    assert examples > 0
-    assert failures == 0

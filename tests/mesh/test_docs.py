@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from tests.mesh.ranks import on_ranks
-
-from cotswold.mesh.modules import parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "mesh.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -24,10 +20,3 @@ def _run(block: str) -> None:
 def test_every_block_of_the_page_about_meshes_runs(block: str) -> None:
     # some blocks have a grid of one row, some of one column
     on_ranks(2, _run, block)
-
-
-@pytest.mark.parametrize("module", [parameters])
-def test_the_examples_of_docstrings_say_what_happens(module: ModuleType) -> None:
-    failures, examples = doctest.testmod(module)
-    assert examples > 0
-    assert failures == 0
