@@ -52,6 +52,7 @@ class Desk:
         self.now, self.state = 100.0, state or State()
         self.controller = Controller(name, control or Control(copies=3), self.now, name)
         self.sent: list[Send] = []
+        self.beats = 0
 
     def pass_time(self, seconds: float, beats: Iterable[str] = "") -> None:
         """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
@@ -75,7 +76,9 @@ class Desk:
         claims = tuple(
             (each.bucket, each.term) for each in self.controller.groups.values() if each.primary == name
         )
-        here = Here(name, f"host {name[0]}", f"at {name}", 1, claims if leads is None else leads)
+        self.beats += 1  # it has heard all that was said to it
+        leads = claims if leads is None else leads
+        here = Here(name, f"host {name[0]}", f"at {name}", 1, leads, answered=self.beats)
         return self.tell(name, here)
 
     def tell(self, sender: str, message: object) -> list[Send]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.desk import PATIENCE, Cluster
 from tests.server.test_clusters import another, drained
@@ -166,7 +166,7 @@ def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObject) -> None:
     copies = data.draw(st.integers(1, 3))

@@ -45,7 +45,8 @@ def test_a_server_says_all_that_it_leads_until_it_has_a_lease_for_that() -> None
 
 def said(cluster: Cluster, name: str, leads: tuple[tuple[str, int], ...] | None, claims: int) -> list[object]:
     """What comes back to a server that says this."""
-    here = Here(name, f"host {name}", f"at {name}", 7, leads, claims=claims)
+    cluster.beats += 1
+    here = Here(name, f"host {name}", f"at {name}", 7, leads, claims=claims, answered=cluster.beats)
     return [each.message for each in cluster.tell(name, here) if each.to == name]
 
 

@@ -22,8 +22,11 @@ from cotswold.server.messages import (
     Drain,
     Draining,
     Ended,
+    Fenced,
     Find,
+    FindSaved,
     Forget,
+    FoundSaved,
     Group,
     Here,
     Leased,
@@ -59,7 +62,54 @@ def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
     return answer
 
 
+# --- who is silent ---
+
+
+def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> None:
+    cluster = Cluster("abc", TWO)
+    group = cluster.group_of("run/0000")
+    (left,) = set("abc") - set(group.members)
+    for each in group.members:
+        cluster.there.pop(each)
+    cluster.take(FindSaved)
+    for _ in range(700):
+        cluster.pass_time(0.1, left)
+        for each in cluster.take(FindSaved):
+            assert each.to == left
+            cluster.tell(left, FoundSaved("run/0000", left, 0, 1, 5))
+    assert cluster.group_of("run/0000") == group, "they may have more than a disk of long ago"
+    (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
+    assert all(each in told.sentence for each in group.members) and "--lost" in told.sentence
+    (answer,) = cluster.asked(Drain(left, 1.0, is_lost=True))
+    assert isinstance(answer, Draining) and cluster.controller.servers.lives(left), "who is heard is not lost"
+    for each in group.members:
+        cluster.tell("client", Drain(each, 0.0, is_lost=True))
+    cluster.pass_time(0.2, left)
+    assert cluster.take(FindSaved) == [], "it has answered"
+    cluster.pass_time(4.0, left)
+    assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").life > 0
+
+
 # --- runs ---
+
+
+def test_a_run_that_is_removed_while_a_primary_is_elected_does_not_come_back() -> None:
+    cluster = Cluster("abc", Control(copies=3))
+    group = cluster.group_of("run/0000")
+    cluster.answers = False
+    cluster.end(group.primary)
+    cluster.tell("client", Remove("run"))
+    wish = cluster.controller.wish(cluster.now)
+    while not (isinstance(wish, Transact) and ("bucket/run/0000", None) in wish.put):
+        assert wish is not None
+        cluster.answered(wish)
+        wish = cluster.controller.wish(cluster.now)
+    for name in group.secondaries:  # while the group is being deleted
+        cluster.tell(name, Fenced("run/0000", 2, name, 1, 7))
+    cluster.sent += cluster.answered(wish)
+    cluster.live(2.0)
+    assert not any("run" in key for key in cluster.state.items) and not cluster.controller.groups
+    assert cluster.asked(Remove("run")) == [Removed("run")]
 
 
 def test_of_a_run_that_is_removed_nothing_is_left_and_of_others_everything() -> None:

@@ -105,6 +105,44 @@ def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> Non
     assert any("took over" in each.sentence for each in desk.controller.take_events())
 
 
+def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("ab")
+    primary, (other,) = desk.group.primary, desk.group.secondaries
+    began = desk.now
+
+    def beat(answered: int) -> float:
+        """The seconds of the lease that it is given."""
+        claims = ((BUCKET, 1),) if desk.group.primary == primary else ()
+        said = desk.tell(primary, Here(primary, "host", "at it", 1, claims, answered=answered))
+        return sum(each.message.seconds for each in said if isinstance(each.message, Leased))
+
+    assert beat(10_000) == 1.0
+    while desk.group.primary == primary and desk.now - began < 5:
+        desk.pass_time(0.1, other)
+        for each in desk.take(Fence):
+            desk.tell(other, Fenced(BUCKET, 2, other, 1, 7))
+            assert each.to == other, "the primary hears none"
+        lease = beat(10_000)
+        assert lease <= max(0.0, began + 1.5 - desk.now) + 1e-9, "no longer than it may have already"
+    assert desk.group.primary == other and desk.now - began < 1.8
+    assert any("and is heard" in each.sentence for each in desk.controller.take_events())
+    desk.pass_time(0.5, other)
+    assert not desk.controller.servers.lives(primary) and beat(10_000) == 0.0
+    assert beat(10_001) == 1.0 and desk.controller.servers.lives(primary), "it hears controllers again"
+
+
+def test_a_lost_answer_or_two_cost_no_lease() -> None:
+    desk = Desk(control=Control(copies=2))
+    desk.create("ab")
+    primary = desk.group.primary
+    for answered in (1, 1, 1, 1, 2, 2, 2, 3):
+        desk.pass_time(0.1, desk.group.secondaries)
+        desk.tell(primary, Here(primary, "host", "at it", 1, ((BUCKET, 1),), answered=10_000 + answered))
+        (lease,) = desk.take(Leased)[-1:]
+        assert isinstance(lease.message, Leased) and lease.message.seconds == 1.0
+
+
 def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() -> None:
     group = Group(BUCKET, 1, "a", ("b", "c"))
     election = Election(group, 10.0)
@@ -237,7 +275,7 @@ def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() 
         desk.answered(wish)
     assert wish is not None, "who is elected is on its way"
     told = desk.tell(primary, Here(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
-    assert not any(isinstance(each.message, Leased) for each in told)
+    assert not any(isinstance(each.message, Leased) and each.message.seconds for each in told)
     desk.sent += desk.answered(wish)
     assert desk.group.primary in others
     told = desk.beat(primary)

@@ -99,6 +99,7 @@ def drain(
     *,
     within: float = 30.0,
     back: Flag = False,
+    lost: Flag = False,
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> int:
@@ -112,6 +113,7 @@ def drain(
 
       cotswold cluster drain server-10-0-0-2-0 --within 30
       cotswold cluster drain server-10-0-0-2-0 --back
+      cotswold cluster drain server-10-0-0-2-0 --lost
 
     Parameters
     ----------
@@ -121,6 +123,9 @@ def drain(
         Seconds that it may take; towards their end buckets may have a copy less for a while.
     back
         Have the server get copies again.
+    lost
+        Say of a server that is silent that it never comes back, nor does its disk: buckets that
+        wait for it go on with what others have, and what it alone had is lost.
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
@@ -131,7 +136,12 @@ def drain(
 
     if within <= 0:
         raise UserError(f"--within {within:g}: give seconds, more than 0")
+    if lost and back:
+        raise UserError("--lost and --back: a server that is given up does not come back")
     with operator_of(controllers, token_file) as operator:
+        if lost:
+            say(f"{operator.give_up(server)} is given up")
+            return 0
         if back:
             say(f"{operator.undrain(server)} gets copies again")
             return 0

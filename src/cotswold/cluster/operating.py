@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
@@ -47,6 +47,8 @@ _AGAIN_SECONDS = 0.3
 _USUAL_SECONDS = 1.0
 _REPORT_SECONDS = 1.0
 _RUN = "operator"
+_THERE = "living", "draining"
+"""States of servers that can be drained."""
 _NAMED = 8
 T = TypeVar("T")
 
@@ -151,10 +153,20 @@ class Operator:
         self._asked(Undrain(meant), Undrained)
         return meant
 
-    def _meant(self, server: str) -> str:
-        """The server that is there with this name, or, where the number behind the point is left out, with
-        its beginning."""
-        names = [each.name for each in self.look().servers if each.state in ("living", "draining")]
+    def give_up(self, server: str) -> str:
+        """Say that a silent server never comes back; its whole name. Raises UserError for one that is there,
+        and where there is no such server that is silent."""
+        states = {each.name: each.state for each in self.look().servers}
+        if states.get(server) in _THERE:
+            raise UserError(f"{server} is there: drain it, or end it; only who is silent can be given up")
+        meant = self._meant(server, ("gone",))
+        self._asked(Drain(meant, 0.0, is_lost=True), Draining)
+        return meant
+
+    def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
+        """The server in one of these states with this name, or, where the number behind the point is left
+        out, with its beginning."""
+        names = [each.name for each in self.look().servers if each.state in states]
         fitting = [each for each in names if each == server] or [
             each for each in names if each.rpartition(".")[0] == server
         ]

@@ -78,6 +78,7 @@ class Board:
                 self._release(old)
             self._measure(group)
         for group in written.deleted:
+            self.call_back(group.bucket)
             self._expect(group.bucket, group, None)
             self._release(group)
             self.short.pop(group.bucket, None)

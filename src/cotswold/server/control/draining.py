@@ -8,6 +8,8 @@ Knows: which are drained, since when, within how many seconds. Does not know: wh
     half of its time is over        a bucket with members enough waits for no learner any more
     it has none                     `Draining` says so
     its process has ended           it is written down no more
+    an operator says that it is     the same, unless it is heard: what it alone had is lost
+      lost
 """
 
 from __future__ import annotations

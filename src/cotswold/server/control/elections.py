@@ -4,6 +4,7 @@ Knows: the election of each bucket, what members and disks have answered. Does n
 
     what happens                                              what follows
     one is held, another group is on its way                  it waits until that is written down
+    one is held, the bucket's run is being removed            it is over
     that is written down, and its primary lives               none is held
     that is written down, and its primary does not            one of the term after that
     members live, or a lease of the primary may hold          `Fence`, until it is decided (`electing`)
@@ -33,6 +34,8 @@ class Elections:
         """Buckets by primaries that are to be so no more, or of which that is being written down."""
         self._due: dict[str, None] = {}
         """Those that may be decided."""
+        self._waiting: list[tuple[Group, list[str]]] = []
+        """Groups of which nobody is there, with those that may come back: people are to be told."""
 
     def is_settled(self, bucket: str) -> bool:
         """Whether nothing is under way for a bucket."""
@@ -80,6 +83,11 @@ class Elections:
         buckets = self._removing.get(server)
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
+    def take_waiting(self) -> list[tuple[Group, list[str]]]:
+        """Groups that wait for members that are silent, since this was called last."""
+        found, self._waiting = self._waiting, []
+        return found
+
     def answered(self, answer: Fenced | FoundSaved, now: float) -> None:
         """A server says what it has."""
         election = self.of.get(answer.bucket)
@@ -103,6 +111,9 @@ class Elections:
 
     def _elect(self, election: Election, now: float) -> list[Send]:
         board, servers, group = self._board, self._board.servers, election.group
+        if board.map.is_removed(group.bucket):
+            self.forget(group.bucket)
+            return []
         if board.map.is_moving(group.bucket):
             return []
         newest = board.groups[group.bucket]
@@ -145,6 +156,10 @@ class Elections:
         patience = control.disk_seconds, control.revive_seconds
         decided = revival.decided(living, ended, now, patience, servers.of)
         if decided is None:
+            silent = revival.silent(living, ended)
+            if silent and not revival.is_told and now - revival.began >= control.disk_seconds:
+                revival.is_told = True
+                self._waiting.append((election.group, silent))
             return revival.ask(living, self._epoch, now, control.retry_seconds)
         self._put(election, decided, "every copy was lost")
         return []

@@ -8,6 +8,7 @@ Knows: its parts, who hears of what. Does not know: whether it still leads, the 
     Here, claiming what it has not said to this one           no lease: it says all next (`claims`)
     Here, with copies of a run that is not there              `Forget` (`forgetting`)
     Here, of another cluster                                  no lease: it keeps what it has
+    Here, of whoever hears no answer                          no longer a lease than it may have already
     a server is gone, and was a primary                       an election (`elections`)
     the process of a secondary or a learner has ended         a group without it (`placing`)
     a primary is silent to all of its secondaries, or they    it is fenced, and an election (`complaints`)
@@ -78,6 +79,8 @@ FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver
 _REST_SECONDS = 2.0
 """For which no other primary is chosen, after that was to be and some members were silent."""
 _SWEEP_SECONDS = 10.0
+_DEAF = 0.4
+"""Of a lease: whoever has heard no answer for so long may hear none of those that follow."""
 _STRANGERS = 1000
 """Servers of other clusters of which people are told, at most."""
 
@@ -216,6 +219,10 @@ class Reign:
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
         known = self.board.servers.of.get(wanted.server)
+        if wanted.is_lost:
+            if known is not None and not known.is_living and not known.has_ended:
+                self._ended(Ended(known.name, "an operator says that it is lost"), now)
+            return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
         if known is not None and not known.has_ended and self._drains.begin(known.name, wanted.seconds, now):
@@ -238,6 +245,11 @@ class Reign:
                 self._strangers[here.server] = None
                 self._events.note("stranger", here.server, sentences.stranger(here, self._cluster), now)
             return []
+        deaf = 0.0 if known is None else known.hears(here.answered, now)
+        is_deaf = deaf >= _DEAF * self.control.lease_seconds
+        none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
+        if known is not None and is_deaf and not (known.is_living or known.has_ended):
+            return [Send(here.server, none)]
         is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
         known = servers.heard(here, now)
         if known.has_ended:
@@ -259,15 +271,16 @@ class Reign:
         sends = self._forgetting.forgets(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
-            none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
             return [*sends, Send(here.server, none)]
         for bucket in stale:
             self._telling.remind(here.server, bucket)
         if stale or self.elections.holds_up(here.server):
             return [*sends, *self._telling.say(now)]
-        servers.lease(known, now + self.control.lease_seconds)
-        known.leased_from = now if known.leased_from is None else known.leased_from
         seconds = self.control.lease_seconds
+        if is_deaf:  # else who does not hear controllers would be primary for ever, and never act
+            seconds = max(0.0, min(seconds, known.held_until - now))
+        servers.lease(known, now + seconds)
+        known.leased_from = now if known.leased_from is None else known.leased_from
         leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
@@ -307,10 +320,14 @@ class Reign:
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""
         for known in self.board.servers.gone(now):
-            lease = f"{known.name} has said nothing for {self.control.lease_seconds:g} s"
-            self._events.note("lost", known.name, lease, now)
-            missed = known.missed(now)
-            self._lost(known.name, f"primary {known.name} missed {missed} heartbeats", now)
+            is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
+            why = f"has said nothing for {self.control.lease_seconds:g} s"
+            short = f"missed {known.missed(now)} heartbeats"
+            if is_heard:
+                why = f"has heard no controller for {now - known.answered_at:.1f} s, and is heard"
+                short = "heard no controller"
+            self._events.note("lost", known.name, f"{known.name} {why}", now)
+            self._lost(known.name, f"primary {known.name} {short}", now)
         self.judging.tick(now)
         self._creating.tick()
         self._filling.tick(now)
@@ -319,7 +336,10 @@ class Reign:
         self._balancing.tick(now)
         if now - self._swept >= _SWEEP_SECONDS:
             self._sweep(now)
-        return [*self.elections.tick(now), *self._confirming.take(), *self._telling.say(now)]
+        sends = self.elections.tick(now)
+        for group, silent in self.elections.take_waiting():
+            self._events.changed(sentences.waits(group, silent), now)
+        return [*sends, *self._confirming.take(), *self._telling.say(now)]
 
     def _lost(self, name: str, why: str, now: float) -> None:
         """No lease of a server can hold: what it had is to be had by others."""

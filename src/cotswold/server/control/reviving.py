@@ -8,13 +8,15 @@ Knows: who was asked, what each has. Does not know: what is on a disk, whether a
     every disk of the cluster was heard of, no member lives        decided
     one has what was saved in the newest term, and the             decided without the others, after a while
       processes of all members have ended
-    some have, and the others are silent                           decided without them, after a longer while
+    the same, but none of the newest term                          decided after a longer while
+    the process of a member may live, though nothing is heard      not decided, for however long: an operator
+                                                                     may say that it is lost (`draining`)
     the disk of a process that has ended since has more            not decided for as long: it may come again
     nobody has anything, or nobody has answered                    not decided: more may come
     somebody has nothing                                           it is asked again, after a while
 
-A member of which nothing is heard may live, with all that was acknowledged: so it is waited for. One whose
-disk another process has does not live.
+A member of which nothing is heard may live, with all that was acknowledged: so it is waited for, and nothing
+that was acknowledged is given up while it may be had. One whose disk another process has does not live.
 
 Others are asked too: members may be so new that their disks have nothing, and whoever was a member before,
 or learned to be one, may have all of it in memory. What is of the latest life and term has the most: whatever
@@ -45,6 +47,8 @@ class Revival:
     answers: dict[str, FoundSaved] = field(default_factory=dict)
     _disks: dict[str, tuple[float, FoundSaved]] = field(default_factory=dict)
     """What each disk had that was heard of, and when that was last."""
+    is_told: bool = False
+    """Whether people were told whom it waits for."""
     _asked: float = float("-inf")
     _asked_again: float = float("-inf")
 
@@ -69,6 +73,14 @@ class Revival:
         self.answers[found.server] = found
         self._disks[disk_of(found.server)] = now, found
 
+    def silent(self, living: Collection[str], ended: Collection[str]) -> list[str]:
+        """Members that may live."""
+        disks = {disk_of(each) for each in self._of_living(living)}
+        return [each for each in self.group.members if each not in ended and disk_of(each) not in disks]
+
+    def _of_living(self, living: Collection[str]) -> dict[str, FoundSaved]:
+        return {name: each for name, each in self.answers.items() if name in living}
+
     def _is_elsewhere(self, most: FoundSaved, since: float) -> bool:
         """Whether a disk had more, when it was heard of not long ago."""
         return any(
@@ -86,15 +98,16 @@ class Revival:
     ) -> Group | None:
         """The group with which another life begins; None while that is not known.
 
-        ``ended``: servers whose processes were seen to end; ``patience``: how long disks are waited for, and
-        members that may live; ``known``: all servers that there ever were, if that is known.
+        ``ended``: servers whose processes were seen to end; ``patience``: how long other disks are waited
+        for where one was saved in the newest term, and where none was; ``known``: all servers that there ever
+        were, if that is known.
         """
-        answers = {name: each for name, each in self.answers.items() if name in living}
+        answers = self._of_living(living)
         able = {name: each for name, each in answers.items() if each.index >= 0}
         has_answered = {disk_of(each) for each in answers}
-        are_dead = all(each in ended or disk_of(each) in has_answered for each in self.group.members)
+        are_dead = not self.silent(living, ended)
         is_newest = any(each.index >= 0 and each.term == self.group.term for each in answers.values())
-        is_late = now - self.began >= (patience[0] if are_dead and is_newest else patience[1])
+        is_late = are_dead and now - self.began >= patience[0 if is_newest else 1]
         # where no member's disk has anything, that of one that was left out a moment ago may have all
         is_of_member = any(disk_of(name) in self._of_members for name in able)
         is_complete = answers.keys() == set(living) and has_answered >= self._of_members and is_of_member

@@ -15,7 +15,7 @@ from cotswold.server.names import run_of, spoken
 
 GATHERED = "gathered"
 """Of which kind an event is that says again, of many buckets, what was said of each."""
-OF_BUCKETS = ("elected", "handed-over", "balanced", "revived", "caught-up", "copied", "left-out")
+OF_BUCKETS = ("elected", "handed-over", "balanced", "revived", "waits", "caught-up", "copied", "left-out")
 """Kinds of what is said of each."""
 
 _RUNS = 3
@@ -181,6 +181,15 @@ def elected(new: Group, election: Election, now: float) -> Change:
         f"{election.why}; secondary {new.primary} {verb}",
         f"{why}; {{who|secondary|secondaries}} {verbs}",
     )
+
+
+def waits(group: Group, silent: Sequence[str]) -> Change:
+    """Nobody that has it is there, and some may come back."""
+    order = "`cotswold cluster drain NAME --lost` gives up one that never comes back"
+    one, shape = "whoever has it is silent", "whoever has {it|them} is silent"
+    sentence = f"{spoken(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
+    many = f"{shape}; {{it waits|they wait}} for {{who}}; {order}"
+    return Change("waits", group.bucket, tuple(silent), sentence, many, group.term)
 
 
 def _plain(why: str) -> str:

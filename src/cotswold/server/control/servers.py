@@ -6,6 +6,8 @@ whether it is drained. Does not know: groups, who is elected.
     a server            what happens                                 next
     unknown             Here                                         LIVING
     LIVING              silent until no lease of it can hold         GONE
+    LIVING              heard, but hears no answer, for as long      GONE: it may not act, and cannot be told
+    GONE                heard, and hears no answer                   GONE
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
     unknown             its supervisor has seen it end               unknown
     GONE                Here                                         LIVING: it was cut off, or stopped
@@ -45,6 +47,10 @@ class Known:
     """Whether it is to have no copies."""
     heard: float | None = None
     """When it was, last."""
+    answered: int = -1
+    """The newest answer to a beat that it is known to have heard."""
+    answered_at: float = float("inf")
+    """When that was another last."""
     pause: float = 0.0
     """About how long it is silent between two beats."""
     copies: dict[str, None] = field(default_factory=dict)
@@ -60,6 +66,12 @@ class Known:
     def acts_for(self, now: float) -> float:
         """For how many seconds it has had leases; 0 for one that has none."""
         return 0.0 if self.leased_from is None else now - self.leased_from
+
+    def hears(self, answered: int, now: float) -> float:
+        """For how many seconds it has heard no answer, with this one as its newest."""
+        if answered != self.answered:
+            self.answered, self.answered_at = answered, now
+        return now - self.answered_at
 
     def missed(self, now: float) -> int:
         """How many beats did not come since it was heard."""
@@ -104,6 +116,7 @@ class Servers:
         """Nobody could be heard for so long: whoever lives has as much more time, and had no lease."""
         for name in self._leased:
             self.of[name].held_until += seconds
+            self.of[name].answered_at += seconds
             self.of[name].leased_from = None
 
     def named(self, name: str, held_until: float) -> Known:

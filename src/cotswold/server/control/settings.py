@@ -35,9 +35,10 @@ class Control:
     again_seconds: float = 1.0
     """The same, where no other server is free and the bucket has too few members, or one alone."""
     disk_seconds: float = 3.0
-    """After which a bucket whose members have all ended does without the disks that are not there."""
+    """After which a bucket whose members have all ended does without the disks that are not there, if one
+    that is was written to in its newest term."""
     revive_seconds: float = 30.0
-    """After which members that are silent, all of them, are taken for lost with what they had in memory."""
+    """The same, if none was."""
     least: int = 1
     """Members without which updates wait, as servers are told too; a server that is drained leaves them."""
     moves: int = 4

@@ -85,6 +85,8 @@ class Keeper(Generic[Values]):
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
         self._said = now - copying.beat_seconds
+        self._answered = 0
+        """The newest of its beats that a controller has answered."""
         self._recalls: dict[str, None] = {}
         """Buckets that are to be read from the disk."""
         self._saves: dict[int, tuple[Copy[Values], int, int, int]] = {}
@@ -151,6 +153,7 @@ class Keeper(Generic[Values]):
             case Leased():
                 is_for_this = message.server == self.name and self._is_current(message.epoch)
                 if is_for_this and message.cluster == (self.belongs_to or message.cluster):
+                    self._answered = max(self._answered, message.number)
                     self.cluster = message.cluster
                     self.lease.given(message.number, message.seconds)
                     self._claims.leased(message.number, message.seconds)
@@ -186,7 +189,8 @@ class Keeper(Generic[Values]):
             number = self.lease.ask(now)
             leads = self._claims.say(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
-            sends.append(Send(CONTROLLERS, Here(*own, self.runs, self._claims.number, self.belongs_to)))
+            more = self.runs, self._claims.number, self.belongs_to, self._answered
+            sends.append(Send(CONTROLLERS, Here(*own, *more)))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends

@@ -43,6 +43,8 @@ class Drain:
     server: str
     seconds: float
     """Within which: towards their end a bucket may have a copy less for a while."""
+    is_lost: bool = False
+    """Whether it never comes back, with whatever it alone had: counts where nothing is heard of it."""
 
 
 @dataclass(frozen=True)

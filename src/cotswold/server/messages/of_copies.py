@@ -303,6 +303,8 @@ class Here:
     """Another number whenever ``leads`` are others."""
     cluster: str = ""
     """The name of the one whose runs it has; empty where it has none."""
+    answered: int = 0
+    """The number of the newest `Leased` that it has heard."""
 
 
 @dataclass(frozen=True)
