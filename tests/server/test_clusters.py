@@ -74,8 +74,8 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
     cluster.take(FindSaved)
     for _ in range(700):
         cluster.pass_time(0.1, left)
-        for each in cluster.take(FindSaved):
-            assert each.to == left
+        for asked in cluster.take(FindSaved):
+            assert asked.to == left
             cluster.tell(left, FoundSaved("run/0000", left, 0, 1, 5))
     assert cluster.group_of("run/0000") == group, "they may have more than a disk of long ago"
     (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
