@@ -6,6 +6,7 @@ Knows: what a description has inside. Does not know: who hears it.
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -39,7 +40,7 @@ def spoilt(random: Random, run: str) -> str:
     whole: Any = json.loads(described(run, products=random.random() < 0.3).text)
     for _ in range(random.randrange(1, 3)):
         inside, key = random.choice(_places(whole))
-        inside[key] = random.choice(_WRONG)
+        inside[key] = deepcopy(random.choice(_WRONG))  # what is spoilt next may be inside
     return json.dumps(whole)
 
 
