@@ -29,7 +29,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, ratios
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.copies import BAR_COPIES, ONE
+from cotswold.bench.server.copies import BAR_COPIES, ONE, PULLS_BAR
 from cotswold.bench.server.crowd import name_of
 from cotswold.bench.server.kept import Kept
 from cotswold.bench.server.served import Model, forked
@@ -126,7 +126,7 @@ def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
 
 
 def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Sequence[float]) -> Row:
-    bar = BARS[group.way] if verb == PUSHES and group.copies == BAR_COPIES else None
+    bar = BARS[group.way] if verb == PUSHES else PULLS_BAR
     samples = {OURS: own, ONE: one}
     facts: dict[str, object] = {
         "copies": group.copies,
@@ -143,7 +143,7 @@ def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Seque
         {by: Spread.of(each) for by, each in samples.items()},
         samples,
         "rates",
-        [Comparison(ONE, ratios(own, one), bar)],
+        [Comparison(ONE, ratios(own, one), bar if group.copies == BAR_COPIES else None)],
         facts=facts,
     )
 
