@@ -22,6 +22,7 @@ from cotswold.testing import why_no_disks, why_not
 from fire import fire
 from measures.command import main
 from measures.fire import audit
+from measures.fire.acting import Spell
 from measures.fire.picture import rates
 from measures.fire.plan import KINDS, LINKS, Places, named, schedule
 from measures.fire.summary import verdicts
@@ -152,6 +153,20 @@ def test_two_primaries_of_a_term_are_found_whoever_told_of_them() -> None:
     found = audit.one_primary_a_term(seen, [told(1, "c", 2)])
     assert not found.holds and "bucket 1 of run, term 2: b, c" in found.words.replace("c, b", "b, c")
     assert not audit.one_primary_a_term(Seen(), []).holds, "nothing was seen"
+
+
+@pytest.mark.parametrize(
+    ("spells", "holds"),
+    [
+        ([], False),
+        ([Spell("1", 1, "a", 0.0, 5.0), Spell("1", 2, "b", 5.1, 9.0), Spell("2", 1, "b", 0.0, 9.0)], True),
+        ([Spell("1", 1, "a", 0.0, 5.2), Spell("1", 2, "b", 5.1, 9.0)], False),
+        ([Spell("1", 1, "a", 0.0, 5.0), Spell("1", 1, "b", 5.1, 9.0)], False),
+        ([Spell("1", 1, "a", 0.0, 9.0), Spell("1", 2, "a", 3.0, 4.0), Spell("1", 3, "b", 5.0, 6.0)], False),
+    ],
+)
+def test_two_servers_that_speak_for_a_bucket_at_once_are_found(spells: list[Spell], holds: bool) -> None:
+    assert audit.no_lease_twice(spells).holds is holds
 
 
 @pytest.mark.parametrize(

@@ -416,6 +416,25 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
     assert house.carry() == [Send("client", Elsewhere(BUCKET, 3, "a"))]
 
 
+def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:
+    house = House("ac")
+    house.begin(Group(BUCKET, 1, "a", ("c",)))
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    copy = house.of["a"].copies[BUCKET]
+    before = copy.spoke
+    house.now += 0.1
+    house.ask("a", COORDINATOR, Order(3, ((1, "client"),), ((1, 1.0),), 0, 0))
+    assert copy.spoke == before, "nothing more is committed"
+    house.carry()
+    term, since, until = copy.spoke
+    assert term == 1 and since <= before[2] < until == house.now
+    house.now += 0.1
+    house.ask("a", COORDINATOR, Order(4, ((1, "client"),), ((1, 1.0),), 0, 0))
+    house.carry()
+    assert copy.spoke == (1, since, house.now)
+    assert house.of["c"].copies[BUCKET].spoke[0] == 0
+
+
 # --- chains ---
 
 CHAIN = Copying(way="chain")

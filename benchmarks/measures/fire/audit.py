@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.server.names import spoken
+from measures.fire.acting import Spell, at_once
 from measures.fire.watching import Seen
 
 _LEADS = re.compile(
@@ -103,7 +104,14 @@ def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdi
         f"{len(leads):,} terms of {len({bucket for bucket, _ in leads})} buckets, {seen.looks} looks, "
         f"{len(told)} events"
     )
-    return Verdict("no lease is held twice", not twice and bool(leads), words or found)
+    return Verdict("one primary a term", not twice and bool(leads), words or found)
+
+
+def no_lease_twice(spells: Sequence[Spell]) -> Verdict:
+    """No two servers spoke for a bucket at once, by what they say themselves."""
+    wrong = at_once(spells)
+    found = f"{len(spells):,} terms in which one of {len({each.server for each in spells})} servers spoke"
+    return Verdict("no lease is held twice", not wrong and bool(spells), "; ".join(wrong[:3]) or found)
 
 
 def nobody_left(

@@ -69,7 +69,7 @@ def trained(training: Training, say: Say) -> Document:
         say("starting the training")
         site.train(run, training.stores, [f"data.source={training.source}", *training.overrides])
         site.count(training.folder / TALLY)
-        with closing(Watcher(site, run)) as watcher:
+        with closing(Watcher(site, run)) as watcher, site.acting() as acting:
             began = _first_samples(site, watcher)
             befell = _burning(training, site, watcher, began, say)
             passed = site.bytes_passed()
@@ -94,6 +94,7 @@ def trained(training: Training, say: Say) -> Document:
             each.said()
             for each in (
                 *_audits(run, watcher.seen, events, left, ended),
+                audit.no_lease_twice(acting.spells),
                 counts_are_exact(training.folder / TALLY),
             )
         ],

@@ -21,9 +21,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import cotswold
 from cotswold.cluster.state import Tls
 from cotswold.errors import MachineError
 from cotswold.testing import Authority, Certificate, EtcdHosts, EtcdPlan, Hosts, Machines, SmallDisk
+from measures.fire.acting import Acting
 from measures.fire.plan import Places, Role
 
 ADMINISTRATION, UPDATES, REPLICATION = range(3)
@@ -89,7 +91,8 @@ class Site:
                 begun.enter_context(SmallDisk(self.plan.folder / f"disk-{host}", _DISK_MIB))
                 for host in range(self.places.hosts)
             ]
-            shared = [self.plan.folder, *self.plan.shared]
+            programs = Path(sys.prefix), Path(cotswold.__file__).parents[1]
+            shared = [self.plan.folder, *self.plan.shared, *programs]
             begun.callback(self._keep_logs)
             self.machines = begun.enter_context(Machines(self.hosts, self.plan.folder / "machines", shared))
             self._say("starting etcd")
@@ -193,6 +196,11 @@ class Site:
                     kept = self.plan.folder / f"logs-{host}" / file.name
                     kept.parent.mkdir(exist_ok=True)
                     shutil.copyfile(file, kept)
+
+    def acting(self) -> Acting:
+        """Asks servers for whom they speak, from where the training is."""
+        namespace = self.hosts.namespace(self.places.trainer)
+        return Acting(namespace, self.controllers, self._token.read_text().strip())
 
     def tls(self, host: int) -> Tls:
         """What a host shows to etcd."""

@@ -247,6 +247,12 @@ class CopySeen:
     """Of updates that wait."""
     is_waiting: bool
     """Whether they wait for other copies."""
+    spoke_term: int = 0
+    """In which it answered clients last, as the primary."""
+    spoke_from: float = 0.0
+    """When it did so for the first time in that, by the clock of its host that never goes back."""
+    spoke_until: float = 0.0
+    """And for the last."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def _seen(copy: Copy[Array]) -> CopySeen:
         tuple(sorted(copy.lag.items())) if is_primary else (),
         copy.contents.updates.waiting,
         is_primary and copy.is_waiting,
+        *copy.spoke,
     )
 
 

@@ -133,6 +133,8 @@ class Copy(Generic[Values]):
         """Shards and their versions, with which its life began, if that was here."""
         self.history = 0
         """Another number whenever it has forgotten what was here."""
+        self.spoke = 0, 0.0, 0.0
+        """In which term clients were answered last, when for the first time in it, and when last."""
         self._complete = 0
         """Of a learner: the newest term in which it had all that was acknowledged until then."""
 
@@ -362,7 +364,14 @@ class Copy(Generic[Values]):
             return []
         if len(self.group.members) >= self.copying.least:
             self.committed = max(self.committed, self._peers.least(self.contents.index))
-        return self._held.committed(self.committed)
+        sends = self._held.committed(self.committed)
+        if sends:
+            self._speak(now)
+        return sends
+
+    def _speak(self, now: float) -> None:
+        term, since, _ = self.spoke
+        self.spoke = self.group.term, since if term == self.group.term else now, now
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
