@@ -5,7 +5,6 @@ Knows: where the secret is, words for what happens, the file that has it. Does n
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.connecting import secret_of
+from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
 
@@ -63,12 +63,11 @@ def serve_host(
     from cotswold.cluster.station import Station
 
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with (settings.folder / EVENTS).open("a", buffering=1) as file:
+    with EventFile(settings.folder / EVENTS, say) as file:
 
         def hear(kind: str, name: str, sentence: str) -> None:
-            told = {"time": round(time.time(), 3), "kind": kind, "name": name, "sentence": sentence}
             if kind != GATHERED:
-                file.write(json.dumps(told) + "\n")
+                file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
             if kind not in _QUIET:
                 say(sentence)
 

@@ -67,10 +67,12 @@ class Names:
         return self.disks[len(before) :]
 
     def next_of(self, disk: str) -> str:
-        """The name of the next server that has a disk: whoever has ended does not come back."""
+        """The name of the next server that has a disk: whoever has ended does not come back. Raises OSError
+        where that cannot be written down."""
         found = next_of(self._last[disk]) if disk in self._last else disk
-        self._last[disk] = found
-        replace_file(self._path, json.dumps(self._last).encode())
+        last = {**self._last, disk: found}
+        replace_file(self._path, json.dumps(last).encode())
+        self._last = last
         return found
 
     def _take(self, free: Iterable[str]) -> None:
@@ -117,5 +119,6 @@ class _Given:
     def give(self, disks: Collection[str]) -> None:
         self._when = {name: when for name, when in self._when.items() if name in self.disks}
         self._when |= dict.fromkeys(disks, time.time())
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(self._when).encode(), 0)
+        with suppress(OSError):  # a full disk: controllers know of them in a moment
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(self._when).encode(), 0)

@@ -270,12 +270,12 @@ class Station:
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
             self._lives[name] = _Life(now)
-            self._start(name, name)
+            self._start(name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
             self._lives[disk] = _Life(time.monotonic())
-            self._start(disk, self._disks.next_of(disk))
+            self._start(disk)
 
     def _seek(self, now: float) -> None:
         """Ask whoever leads the controllers, now and then; say so where nobody answers."""
@@ -294,15 +294,17 @@ class Station:
             self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
 
-    def _start(self, life: str, name: str) -> None:
-        call = self._server(name) if life in self._disks.disks else self._controller(name)
+    def _start(self, life: str) -> None:
+        is_server, name = life in self._disks.disks, life
+        self._lives[life].began = time.monotonic()
         try:
-            self._staff.start(call)
-        except CotswoldError as error:
+            name = self._disks.next_of(life) if is_server else life
+            self._staff.start(self._server(name) if is_server else self._controller(name))
+        except (CotswoldError, OSError) as error:  # a disk without room for the name, say
             self._on_event("failed", name, f"{name} cannot be started: {error}")
             self._again(life, time.monotonic())
             return
-        self._lives[life].began, self._lives[life].due = time.monotonic(), None
+        self._lives[life].due = None
         self._names[name] = life
 
     def _ended(self, descriptor: int) -> None:
@@ -333,8 +335,7 @@ class Station:
             self._tell(now)
         for life, known in self._lives.items():
             if known.due is not None and known.due <= now:
-                is_server = life in self._disks.disks
-                self._start(life, self._disks.next_of(life) if is_server else life)
+                self._start(life)
 
     def _tell(self, now: float) -> None:
         """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
