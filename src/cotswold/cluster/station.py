@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.messages import Finish, Happened, Serving
+from cotswold.cluster.messages import FINISH_SECONDS, Finish, Happened, Serving
 from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.reaching import Reaching
@@ -66,7 +66,8 @@ _PATIENCE_SECONDS = 0.2
 _MOST_SECONDS = 10.0
 _WELL_SECONDS = 10.0
 """Whoever has lived so long is started again at once."""
-_END_SECONDS = 2.0
+_END_SECONDS = FINISH_SECONDS + 2.0
+"""After which a process is killed that was asked to end."""
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
 """After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
@@ -250,8 +251,12 @@ class Station:
             match self._post.receive(0.05):
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
+                case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
+                    self._on_event(kind, name, sentence)
                 case _:
                     pass
+        for name in self.processes:
+            self._on_event("killed", name, f"{name} has not ended for {_END_SECONDS:g} s, and is killed")
         self._held.close()
 
     def __enter__(self) -> Self:

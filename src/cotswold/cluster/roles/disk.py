@@ -25,13 +25,14 @@ from cotswold.cluster.blocks import (
     WriteFailed,
     Written,
 )
+from cotswold.cluster.messages import FINISH_SECONDS
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import FormatError, MachineError, StoreError
 from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import Saved
 
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = FINISH_SECONDS / 2
 _TOGETHER = 0.3
 """Of ``flush_seconds``: so long something waits for what is written with it."""
 _SCRUB_SECONDS = 1.0
@@ -91,7 +92,8 @@ class Disk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._flusher.close(_CLOSE_SECONDS)
+        if not self._flusher.close(_CLOSE_SECONDS):
+            self._trouble(f"it ends, and {self.unsaved_bytes / 1e6:.1f} MB are not on its disk: {self.pace}")
         self._working.close()
         self._store.close()
 
