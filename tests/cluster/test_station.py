@@ -12,11 +12,19 @@ import pytest
 from tests.cluster.standing import settings_of
 from tests.cluster.test_staff import Machines
 
-from cotswold.cluster.station import Station
+from cotswold.cluster import station as module
+from cotswold.cluster.station import Drained, Station
 from cotswold.files import replace_file
 from cotswold.host import Token
+from cotswold.server.messages import Draining
 
 Events = list[tuple[str, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END_SECONDS", 0.0)  # these processes end when they are told how
+    monkeypatch.setattr(module, "_STILL_SECONDS", 0.3)
 
 
 def told(events: Events, kind: str) -> list[str]:
@@ -61,3 +69,27 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
         assert "No space left" in told(events, "failed")[0]
         disk.is_full = False
         step(station, lambda: machines.started[-1].name == "server-a-0.1")
+
+
+@pytest.mark.parametrize(
+    ("answers", "drained"),
+    [
+        (["1 has 2 copies; 0001 is copied to server-b-0"] * 9, Drained(0)),
+        ([f"it waits for reason {number}" for number in range(9)], Drained(0)),
+        (["no other server has room"] * 9, Drained(2)),
+        ([], Drained(0, ("server-a-0",))),
+    ],
+)
+def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], drained: Drained
+) -> None:
+    heard = [Draining("server-a-0", 2, each) for each in answers] + [Draining("server-a-0", 0, "")]
+
+    def hear(self: Station, seconds: float) -> object:
+        time.sleep(0.1)
+        return heard.pop(0) if answers and heard else None
+
+    settings = settings_of(tmp_path / "a", 1, servers=1)
+    with Station(settings, Token.new(), processes=Machines(here=2)) as station:
+        monkeypatch.setattr(Station, "_hear", hear)
+        assert station.drain(10.0) == drained

@@ -18,7 +18,7 @@ from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
 
 if TYPE_CHECKING:
-    from cotswold.cluster.station import StationSettings
+    from cotswold.cluster.station import Drained, StationSettings
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
     from cotswold.run import Stop
@@ -80,6 +80,17 @@ def serve_host(
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice
-                left = station.drain(DRAIN_SECONDS)
-                were = f"{left} copies were not taken over by others; they are on disk"
-                say(were if left else "nothing is left here")
+                say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
+
+
+def _drained(found: Drained, *, has_disks: bool) -> str:
+    """What is left on a host that ends."""
+    if not found.is_more:
+        return "nothing is left here"
+    kept = "what servers have is written to their disks" if has_disks else "it ends with these servers"
+    if found.unknown:
+        return (
+            f"no controller has said what others took over of {', '.join(found.unknown)}, so some may be left; "
+            f"{kept}"
+        )
+    return f"{found.left} copies were not taken over by others; {kept}"

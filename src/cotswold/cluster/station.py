@@ -42,6 +42,7 @@ from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
+from cotswold.server.control.draining import UNDER_WAY
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
@@ -129,6 +130,27 @@ class StationSettings:
     def prefix(self) -> str:
         """With which the names of its servers begin."""
         return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How far others have taken over what servers of a host had."""
+
+    left: int
+    """Copies that they have not."""
+    unknown: tuple[str, ...] = ()
+    """Servers of which no controller has said anything."""
+
+    @classmethod
+    def of(cls, heard: Mapping[str, Draining | None]) -> Drained:
+        """What was heard last of each server."""
+        unknown = tuple(name for name, said in heard.items() if said is None)
+        return cls(sum(said.left for said in heard.values() if said is not None), unknown)
+
+    @property
+    def is_more(self) -> bool:
+        """Whether something is left, as far as is known."""
+        return self.left > 0 or bool(self.unknown)
 
 
 @dataclass
@@ -224,23 +246,30 @@ class Station:
         self._seek(time.monotonic())
         return event.message if isinstance(event, Letter) else None
 
-    def drain(self, seconds: float) -> int:
-        """Have servers of other hosts take over what those here have, while these go on; how many copies are
-        left, after so many seconds, or once nothing moves any more."""
-        left = {name: -1 for name, life in self._names.items() if life in self._disks.disks}
+    def drain(self, seconds: float) -> Drained:
+        """Have servers of other hosts take over what those here have, while these go on: for so many seconds,
+        or until nothing moves any more."""
+        heard: dict[str, Draining | None] = {
+            name: None for name, life in self._names.items() if life in self._disks.disks
+        }
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
-        while any(left.values()) and (now := time.monotonic()) < deadline:
+        while (drained := Drained.of(heard)).is_more and (now := time.monotonic()) < deadline:
             if now - moved > _STILL_SECONDS:
                 break
             if now - asked > _ASK_SECONDS:
                 asked = now
-                wanted = [Drain(name, deadline - now) for name, copies in left.items() if copies]
+                more = [name for name, said in heard.items() if said is None or said.left]
+                wanted = [Drain(name, deadline - now) for name in more]
                 self._post.deliver([Send(to, each) for each in wanted for to in self._controllers])
             said = self._hear(_TICK_SECONDS)
-            if isinstance(said, Draining) and said.server in left and left[said.server] != said.left:
-                left[said.server], moved = said.left, time.monotonic()
+            if not isinstance(said, Draining) or said.server not in heard:
+                continue
+            before, heard[said.server] = heard[said.server], said
+            if said != before or UNDER_WAY in said.why:  # a copy may take long
+                moved = time.monotonic()
+            if before is None or said.left != before.left:
                 self._on_event("draining", said.server, f"{said.server}: {said.left} copies left")
-        return sum(max(0, each) for each in left.values())
+        return drained
 
     def close(self) -> None:
         """End all."""

@@ -181,7 +181,9 @@ class KeeperRole:
             self._tick(time.monotonic())
 
     def finish(self) -> None:
-        """It is over: give the disk what it has not, as far as it has room for that in a while."""
+        """It is over: apply what waits, and give the disk what it has not, as far as it has room for that in
+        a while."""
+        self._go_on()
         deadline = time.monotonic() + _ROOM_SECONDS
         while self._saving is not None and not self._saving.finish(time.monotonic()):
             if time.monotonic() > deadline:
