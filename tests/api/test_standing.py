@@ -1,11 +1,16 @@
-"""What a host says when it ends."""
+"""What a host says when it ends, and who makes the file with the secret of a cluster."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from cotswold.api.standing import _drained
+from cotswold.api.standing import _drained, cluster_tokens, made_tokens
+from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, cluster_environ, tokens_of_cluster
 from cotswold.cluster.station import Drained
+from cotswold.errors import UserError
+from cotswold.host.token import CLUSTER_VARIABLE
 
 
 @pytest.mark.parametrize(
@@ -21,3 +26,27 @@ def test_what_is_left_is_said_and_where_it_is_not_known_that(
     found: Drained, has_disks: bool, sentence: str
 ) -> None:
     assert _drained(found, has_disks=has_disks).startswith(sentence)
+
+
+def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    for use in (
+        lambda: cluster_tokens(path),
+        lambda: Rotating.of_file(str(path)),
+        lambda: tokens_of_cluster({FILE_VARIABLE: str(path)}),
+    ):
+        with pytest.raises(UserError, match="is not there"):
+            use()
+    assert not path.exists()
+    made = made_tokens(path)
+    assert path.exists() and not hasattr(made, "text")
+    cluster_tokens(path)
+
+
+def test_processes_elsewhere_are_told_the_whole_path_of_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {FILE_VARIABLE: "token", CLUSTER_VARIABLE: "secret", "HOME": "/"}
+    assert cluster_environ(environ) == {FILE_VARIABLE: str(tmp_path / "token"), CLUSTER_VARIABLE: "secret"}
+    assert cluster_environ({}) == {}

@@ -38,6 +38,13 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     return cluster_secret(None) if token is None else KeyringFile(token)
 
 
+def made_tokens(token: Path | None) -> Token | KeyringFile:
+    """As `cluster_tokens`; the file is made where it is not there."""
+    from cotswold.host.keyring import KeyringFile
+
+    return cluster_tokens(None) if token is None else KeyringFile.made(token)
+
+
 def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
     """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN; ``is_there``:
     no file is made, for its secret would be no cluster's."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import StationSettings
+    from cotswold.host import Token
+    from cotswold.host.keyring import KeyringFile
 
 _STOPPING = (
     "stopping: servers and the controller of this host end; on SIGTERM others take over first, for 25 s at "
@@ -102,6 +104,7 @@ def start(
     encrypt
         Whether everything between hosts is encrypted.
     """
+    from cotswold.api.standing import made_tokens
     from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
     from cotswold.server.control.settings import Control
@@ -130,7 +133,7 @@ def start(
         encrypt,
         _ports(ports),
     )
-    return _serve(settings, token_file)
+    return _serve(settings, made_tokens(token_file))
 
 
 def add(
@@ -189,6 +192,7 @@ def add(
     encrypt
         Whether everything between hosts is encrypted.
     """
+    from cotswold.api.standing import cluster_tokens
     from cotswold.cluster.station import StationSettings
     from cotswold.server.copies.copying import Copying
 
@@ -205,18 +209,18 @@ def add(
         ports=_ports(ports),
         has_controller=False,
     )
-    return _serve(settings, token_file)
+    return _serve(settings, cluster_tokens(token_file))
 
 
-def _serve(settings: StationSettings, token_file: Path | None) -> int:
+def _serve(settings: StationSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say
-    from cotswold.api.standing import cluster_tokens, serve_host
+    from cotswold.api.standing import serve_host
     from cotswold.run import Stop
 
     stop = Stop()
     with stopping(stop, _STOPPING, _LEFT):
-        serve_host(settings, cluster_tokens(token_file), stop, say)
+        serve_host(settings, tokens, stop, say)
     say("ended")
     return 0
 
