@@ -206,7 +206,9 @@ def test_whoever_ends_gives_its_disk_all_that_is_different(
         }
 
 
-def test_whoever_ends_says_what_its_disk_did_not_take(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_ends_says_what_its_disk_did_not_take(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.3)
     with server.disk:
         server.store.is_full = True

@@ -96,8 +96,6 @@ def _drained(found: Drained, *, has_disks: bool) -> str:
         return "nothing is left here"
     kept = "what servers have is written to their disks" if has_disks else "it ends with these servers"
     if found.unknown:
-        return (
-            f"no controller has said what others took over of {', '.join(found.unknown)}, so some may be left; "
-            f"{kept}"
-        )
+        whose = ", ".join(found.unknown)
+        return f"no controller has said what others took over of {whose}, so some may be left; {kept}"
     return f"{found.left} copies were not taken over by others; {kept}"

@@ -175,7 +175,7 @@ class Station:
         processes: Processes | None = None,
     ) -> None:
         self._settings, self._given, self._on_event = settings, token, on_event
-        self._tokens = Rotating(token, lambda sentence: on_event("token", settings.prefix, sentence))
+        self._tokens = Rotating(token)
         self._held = ExitStack()
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
@@ -225,7 +225,8 @@ class Station:
 
     def _hear(self, seconds: float) -> object:
         """What was heard that is for none of these."""
-        self._tokens.tick((self._here, self._out), time.monotonic())
+        for sentence in self._tokens.tick((self._here, self._out), time.monotonic()):
+            self._on_event("token", self._settings.prefix, sentence)
         self._calling.meet(self._controllers)
         event = self._post.receive(seconds)
         match event:

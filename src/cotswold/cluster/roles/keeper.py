@@ -331,10 +331,10 @@ class KeeperRole:
         self._ticked = now
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
-        if self._bond.tokens is not None:
-            self._bond.tokens.tick(self._ways.each, now)
-            self._machine.address = self._ways.updates.address
-            self._machine.peer_address = self._ways.replication.address
+        for sentence in self._bond.tick(self._ways.each, now):
+            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+        self._machine.address = self._ways.updates.address
+        self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
         self._tell_short()
