@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import time
 
+import pytest
+from tests.ports import free_ports
+
+from cotswold.api.operating import operator
 from cotswold.api.standing import _drained, cluster_tokens, made_tokens
 from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, cluster_environ, tokens_of_cluster
+from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
+from cotswold.cluster.transport import Endpoint, Message
 from cotswold.errors import UserError
+from cotswold.host import Token
 from cotswold.host.token import CLUSTER_VARIABLE
+
+from cotswold.server.messages import CONTROLLERS, Look
 
 
 @pytest.mark.parametrize(
@@ -50,3 +59,23 @@ def test_processes_elsewhere_are_told_the_whole_path_of_the_token(
     environ = {FILE_VARIABLE: "token", CLUSTER_VARIABLE: "secret", "HOME": "/"}
     assert cluster_environ(environ) == {FILE_VARIABLE: str(tmp_path / "token"), CLUSTER_VARIABLE: "secret"}
     assert cluster_environ({}) == {}
+
+
+def test_who_operates_a_cluster_has_all_tokens_of_the_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, path = Token.new(), Token.new(), tmp_path / "token"
+    path.touch(0o600)
+    path.write_text(f"{new.text}\n{old.text}\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with (
+        free_ports(1) as (port,),
+        Endpoint(old, name_at("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve") as controller,
+        operator(f"127.0.0.1:{port}") as asking,
+    ):
+        deadline, event = time.monotonic() + 10, None
+        while not isinstance(event, Message):
+            assert time.monotonic() < deadline, "its controllers have the old token yet"
+            asking._post.send(CONTROLLERS, Look())
+            asking._post.receive(0.05)
+            event = controller.receive(0.05)

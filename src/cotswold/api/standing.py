@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.connecting import secret_of
 from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
@@ -31,33 +30,28 @@ _QUIET = ("serving", *OF_BUCKETS)
 
 
 def cluster_tokens(token: Path | None) -> Token | KeyringFile:
-    """The secret of a host of a cluster: in a file, which may be changed while it serves, or as
-    `cluster_secret`."""
+    """The secret of a cluster: in a file, which may be changed while it is in use; without one in that which
+    COTSWOLD_CLUSTER_TOKEN_FILE names, in COTSWOLD_CLUSTER_TOKEN, or in COTSWOLD_TOKEN. Raises UserError for a
+    file that is not there: one that was made would have no cluster's secret."""
+    from cotswold.cluster.rotating import tokens_of_cluster
     from cotswold.host.keyring import KeyringFile
 
-    return cluster_secret(None) if token is None else KeyringFile(token)
+    if token is not None:
+        return KeyringFile(token)
+    found = tokens_of_cluster(os.environ)
+    if found is None:
+        raise UserError(
+            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN_FILE "
+            "or COTSWOLD_CLUSTER_TOKEN"
+        )
+    return found
 
 
 def made_tokens(token: Path | None) -> Token | KeyringFile:
-    """As `cluster_tokens`; the file is made where it is not there."""
+    """As `cluster_tokens`, for whoever starts a cluster: the file is made where it is not there."""
     from cotswold.host.keyring import KeyringFile
 
     return cluster_tokens(None) if token is None else KeyringFile.made(token)
-
-
-def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
-    """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN; ``is_there``:
-    no file is made, for its secret would be no cluster's."""
-    from cotswold.host import cluster_token_of, token_in
-
-    if token is not None:
-        return secret_of(token) if is_there else token_in(token)
-    found = cluster_token_of(os.environ)
-    if found is None:
-        raise UserError(
-            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN"
-        )
-    return secret_of(found)
 
 
 def serve_host(

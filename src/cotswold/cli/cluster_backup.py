@@ -37,7 +37,8 @@ def backup(
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     """
     from cotswold.api.backups import write_backup
     from cotswold.api.progress import say, stages

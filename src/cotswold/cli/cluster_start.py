@@ -73,8 +73,8 @@ def start(
     folder
         A folder of this host's own, for what servers have on disk, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; made where it is not there.
-        COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, which this user alone can read; made where it is not there. That
+        in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
     copies
         Of each part of the parameters, 1 to 5, on different servers, and on different hosts where there are.
     copies_min
@@ -173,8 +173,8 @@ def add(
     folder
         A folder of this host's own, for what servers have on disk, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, which this user alone can read; that in
+        COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
     copies_min
         As for the other hosts.
     flush_seconds

@@ -17,11 +17,13 @@ from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
+from cotswold.host.keyring import KeyringFile
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -66,7 +68,7 @@ class Operator:
     def __init__(
         self,
         controllers: Sequence[str],
-        token: Token,
+        tokens: Token | KeyringFile,
         *,
         wait_seconds: float = 5.0,
         say: Callable[[str], None] = lambda sentence: None,
@@ -76,7 +78,9 @@ class Operator:
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
         self._post = RoutedPost(
-            Endpoint(token, name), controllers_at(controllers), Outward(name, _RUN, Reach(), token)
+            Endpoint(Rotating(tokens).ring, name),
+            controllers_at(controllers),
+            Outward(name, _RUN, Reach(), tokens),
         )
         self._addresses: dict[str, str] = {}
 
