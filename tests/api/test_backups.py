@@ -13,11 +13,14 @@ import pytest
 
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
+from cotswold.cluster import saved_buckets
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.roles.updates import said
-from cotswold.errors import UserError
+from cotswold.cluster.state import Place
+from cotswold.cluster.state.keeping import Item
+from cotswold.errors import MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
@@ -95,6 +98,78 @@ def test_what_a_backup_lacks_is_named(backup: Path) -> None:
     assert f"lacks {RUN}/9999" in one and "has no checkpoint" in other
     (backup / "backup.json").write_text("{")
     assert len(verify(backup, progress=False).findings) == 1
+
+
+class Etcd:
+    """A state in memory, that takes so many transactions."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.of: dict[str, str] = {}
+        self.most = most
+
+    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+        return dict(self.of)
+
+    def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
+        if any(self.of.get(key) != value for key, value in compare):
+            return False
+        self.most -= 1
+        if self.most < 0 and any(value is not None for _, value in put):
+            raise MachineError("most of etcd's members are gone")
+        for key, value in put:
+            self.of.pop(key, None)
+            self.of |= {} if value is None else {key: value}
+        return True
+
+    def close(self) -> None: ...
+
+
+PLACE = Place(etcd=("10.0.0.1:2379", "10.0.0.2:2379"), prefix="mine/")
+
+
+def test_what_starts_a_restored_host_is_said_as_a_whole(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Etcd()
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    folder = tmp_path / "new host"
+    said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
+    assert said.endswith(
+        f"cotswold cluster start --folder '{folder}' --listen 10.0.0.1 --controllers 10.0.0.1,10.0.0.2 "
+        "--etcd 10.0.0.1:2379,10.0.0.2:2379 --etcd-prefix mine/"
+    )
+    assert state.of
+
+
+@pytest.mark.parametrize("state", [Etcd(most=1), Etcd(most=0)])
+def test_a_restore_that_fails_leaves_nothing_and_can_be_tried_again(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Etcd
+) -> None:
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    with pytest.raises(MachineError):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+    assert not state.of and not list((tmp_path / "host").iterdir())
+    state.most = 1000
+    restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+
+
+def test_a_damaged_backup_is_not_restored_in_part(backup: Path, tmp_path: Path) -> None:
+    flip(backup / "buckets", _numbers(32, 64))
+    with pytest.raises(StoreError):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
+    assert not list((tmp_path / "host").iterdir())
+
+
+def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Etcd()
+    state.of["run/other/0"] = "{}"
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
+    with pytest.raises(UserError, match="has a cluster already"):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+    assert state.of == {"run/other/0": "{}"} and not list((tmp_path / "host").iterdir())
 
 
 def test_the_folder_of_a_host_is_no_backup_and_is_said_to_be_a_hosts(backup: Path, tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import time
+from pathlib import Path
 
 import pytest
 from tests.ports import free_ports
@@ -18,7 +17,6 @@ from cotswold.cluster.transport import Endpoint, Message
 from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.host.token import CLUSTER_VARIABLE
-
 from cotswold.server.messages import CONTROLLERS, Look
 
 
@@ -70,7 +68,9 @@ def test_who_operates_a_cluster_has_all_tokens_of_the_file_that_the_environment_
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     with (
         free_ports(1) as (port,),
-        Endpoint(old, name_at("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve") as controller,
+        Endpoint(
+            old, name_at("127.0.0.1", port), host="127.0.0.1", ports=(port,), mode="curve"
+        ) as controller,
         operator(f"127.0.0.1:{port}") as asking,
     ):
         deadline, event = time.monotonic() + 10, None

@@ -14,6 +14,7 @@ from tests.cluster.test_staff import Machines
 
 from cotswold.cluster import station as module
 from cotswold.cluster.station import Drained, Station
+from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
 from cotswold.server.messages import Draining
@@ -93,3 +94,14 @@ def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_no
     with Station(settings, Token.new(), processes=Machines(here=2)) as station:
         monkeypatch.setattr(Station, "_hear", hear)
         assert station.drain(10.0) == drained
+
+
+def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path: Path) -> None:
+    settings, disks = settings_of(tmp_path / "a", 1, servers=1), tmp_path / "a" / "servers"
+    for own in ("server-a-0", "server-a-0-damaged-17"):
+        (disks / own).mkdir(parents=True)
+    machines = Machines(here=2)
+    Station(settings, Token.new(), processes=machines).close()
+    (disks / "server-127-0-0-1-0").mkdir()
+    with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
+        Station(settings, Token.new(), processes=machines)

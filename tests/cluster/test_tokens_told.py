@@ -43,7 +43,11 @@ def tokens(tmp_path: Path) -> Rotating:
 
 
 def test_an_endpoint_without_a_port_is_told_of_once_though_others_have_one(tokens: Rotating) -> None:
-    one, other, third = Door("one", has_port=False), Door("other", has_port=True), Door("third", has_port=False)
+    one, other, third = (
+        Door("one", has_port=False),
+        Door("other", has_port=True),
+        Door("third", has_port=False),
+    )
     endpoints = cast(Any, (one, other, third))
     assert tokens.tick(endpoints, 10.0) == ["one cannot listen", "third cannot listen"]
     assert not tokens.tick(endpoints, 20.0) and not tokens.tick(endpoints, 30.0)
@@ -66,9 +70,10 @@ class Told(Post):
         super().__init__(endpoint)
         self.happened = list[Happened]()
 
-    def send(self, to: str, message: Any) -> None:
+    def send(self, to: str, message: Any) -> bool:
         if isinstance(message, Happened):
             self.happened.append(message)
+        return True
 
 
 @pytest.fixture

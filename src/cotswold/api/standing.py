@@ -41,8 +41,8 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     found = tokens_of_cluster(os.environ)
     if found is None:
         raise UserError(
-            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN_FILE "
-            "or COTSWOLD_CLUSTER_TOKEN"
+            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN or "
+            "COTSWOLD_CLUSTER_TOKEN_FILE"
         )
     return found
 

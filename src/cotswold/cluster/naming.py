@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Collection, Iterable
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from cotswold.files import replace_file
 from cotswold.files.untrusted import MalformedError, parse_object, read_object
-from cotswold.server.copies.saved import disk_of, next_of
+from cotswold.server.copies.saved import ASIDE, disk_of, next_of
 
 FILE = "names.json"
 """Of a folder: the newest name of a server for each disk."""
@@ -51,6 +52,11 @@ class Names:
         """Those that are known."""
         if is_new:
             self._take(self._disk(str(number)) for number in range(servers))
+
+    def strange(self, disks: Iterable[str]) -> list[str]:
+        """Of names of disks, or of such moved aside, those that no server of this host goes on from."""
+        own = re.compile(rf"{re.escape(self._prefix)}-[0-9]+({re.escape(ASIDE)}[0-9]+)?")
+        return sorted(each for each in disks if own.fullmatch(each) is None)
 
     @property
     def lacking(self) -> int:

@@ -40,9 +40,7 @@ class Standing:
 class Outward:
     """The endpoints of the process called ``name`` towards a cluster; `Roads` closes them."""
 
-    def __init__(
-        self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None
-    ) -> None:
+    def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:
         """``reach``: as for the run's own processes. Tokens are as the environment says where none are
         given."""
         found = tokens or tokens_of_cluster(os.environ)

@@ -75,6 +75,8 @@ _STILL_SECONDS = 3.0
 _TELLING_SECONDS = 60.0
 """For which controllers are told of whoever has ended; who leads later sees that nothing is heard of it."""
 STATE = "state.sqlite"
+DISKS = "servers"
+"""Of a folder of a host: what controllers write down, where that is a file, and the servers' disks."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ class Station:
             self._told = 0.0
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
+            self._refuse_strange_disks()
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
             self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
@@ -298,6 +301,16 @@ class Station:
         self.close()
 
     # --- who is to be here ---
+
+    def _refuse_strange_disks(self) -> None:
+        folder = self._settings.folder / DISKS
+        if self._settings.flush_seconds is None or not folder.is_dir():
+            return
+        if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
+            raise UserError(
+                f"{folder} has {', '.join(strange)}, from which no {self._settings.prefix}-NUMBER goes on: give "
+                "the --listen and --name of the host that had these disks, or another --folder"
+            )
 
     def _begin(self) -> None:
         now, settings = time.monotonic(), self._settings
@@ -402,7 +415,7 @@ class Station:
             "roads": dict(settings.roads),
         }
         if settings.flush_seconds is not None:
-            disk = (settings.folder / "servers" / disk_of(name)).absolute()
+            disk = (settings.folder / DISKS / disk_of(name)).absolute()
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
         return self._call(name, "keeper", told)
 

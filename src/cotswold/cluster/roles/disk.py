@@ -30,7 +30,7 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import FormatError, MachineError, StoreError
 from cotswold.files.durable import replace_file
-from cotswold.server.copies.saved import Saved
+from cotswold.server.copies.saved import ASIDE, Saved
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
 _TOGETHER = 0.3
@@ -267,7 +267,7 @@ def open_disk(
     try:
         return Disk(folder, flush_seconds, saved, damaged, trouble)
     except (StoreError, FormatError) as error:
-        aside = folder.with_name(f"{folder.name}-damaged-{time.time_ns()}")
+        aside = folder.with_name(f"{folder.name}{ASIDE}{time.time_ns()}")
         folder.rename(aside)
         trouble(f"{error}; it is {aside} now, and an empty one is begun")
         return Disk(folder, flush_seconds, saved, damaged, trouble)
