@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +22,7 @@ from cotswold.cluster.operating import Operator
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.state import Place
 from cotswold.cluster.state.keeping import Item
-from cotswold.errors import MachineError, StoreError, UserError
+from cotswold.errors import DiskFullError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
@@ -79,6 +81,29 @@ def test_a_sound_backup_is_found_to_be_so_and_nothing_in_it_is_changed(backup: P
     found = verify(backup, progress=False)
     assert found.kind == "backup" and found.sound, found.findings
     assert contents(backup) == before
+
+
+def test_buckets_are_verified_where_they_are_and_only_their_index_is_copied(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = list[str]()
+
+    def copyfile(one: Path, other: Path) -> None:
+        copied.append(one.parent.name)
+        Path(other).write_bytes(one.read_bytes())
+
+    monkeypatch.setattr("shutil.copyfile", copyfile)
+    assert verify(backup, progress=False).sound
+    assert "db" in copied and "contents" not in copied
+
+
+def test_no_room_for_the_index_is_not_taken_for_damage(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copyfile(one: Path, other: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shutil.copyfile", copyfile)
+    with pytest.raises(DiskFullError, match="TMPDIR"):
+        verify(backup, progress=False)
 
 
 def test_a_bit_that_is_flipped_in_a_bucket_or_a_checkpoint_is_named(backup: Path) -> None:

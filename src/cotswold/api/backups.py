@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from cotswold.errors import CotswoldError, FormatError, UserError
+from cotswold.errors import CotswoldError, DiskFullError, FormatError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,10 +194,11 @@ def _start_command(folder: Path, at: str, name: str, place: Place | None, contro
 def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, of: None) -> list[str]:
     """What is damaged in a backup, a sentence each; empty where all is sound.
 
-    Every bucket and every checkpoint is read, in a copy of the buckets: nothing is changed.
+    Every bucket and every checkpoint is read, and nothing is changed. Raises DiskFullError where there is no
+    room for a copy of the buckets' index.
     """
     from cotswold.checkpoint import Checkpoints
-    from cotswold.cluster.saved_buckets import read_saved
+    from cotswold.cluster.saved_buckets import apart, read_saved
     from cotswold.run.verifying import verify_checkpoint
 
     try:
@@ -207,11 +207,12 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         return [str(error)]
     findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
     try:
-        with TemporaryDirectory(prefix="cotswold-verify-") as folder:
-            copy = Path(shutil.copytree(backup / _BUCKETS, Path(folder) / _BUCKETS))
-            for saved in read_saved(copy):
+        with apart(backup / _BUCKETS) as buckets:
+            for saved in read_saved(buckets):
                 seen[saved.bucket] = [saved.term, saved.life]
                 tell(len(seen), len(wanted))
+    except DiskFullError:  # it says nothing of the backup
+        raise
     except (CotswoldError, OSError) as error:
         findings.append(f"{backup / _BUCKETS}: {error}")
     others = [name for name, term in wanted.items() if seen.get(name, term) != term]

@@ -83,6 +83,8 @@ class Operator:
             Outward(name, _RUN, Reach(), tokens),
         )
         self._addresses: dict[str, str] = {}
+        self._groups: dict[str, Group] = {}
+        """As they were found last."""
 
     def look(self, bucket: str = "") -> Looked:
         """What the leader of the controllers sees, with the events of one bucket if one is named; raises
@@ -95,7 +97,8 @@ class Operator:
         looked = self.look()
         self._addresses = {each.name: each.address for each in looked.servers}
         runs = {each.run for each in looked.runs}
-        return {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        self._groups = {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        return dict(self._groups)
 
     def description(self, run: str) -> str:
         """What servers know of a run; raises UserError for no such run."""
@@ -175,6 +178,7 @@ class Operator:
     def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
         """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
         primary answers."""
+        self.groups()
         for bucket in buckets:
             yield self._exported(bucket)
 
@@ -235,17 +239,19 @@ class Operator:
 
     def _exported(self, bucket: str) -> Saved:
         deadline = time.monotonic() + self._wait_seconds
-        while time.monotonic() < deadline:
-            groups = self.groups()
-            if bucket not in groups:
-                raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
-            primary = groups[bucket].primary
+        while bucket in self._groups:
+            primary = self._groups[bucket].primary
             heard = _Whole(bucket)
             servers = {primary: self._addresses.get(primary, "")}
             self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
                 return saved
-        raise MachineError(f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again")
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again"
+                )
+            self.groups()  # another may be its primary
+        raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
 
 
 class _Whole:

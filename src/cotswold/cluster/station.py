@@ -308,8 +308,8 @@ class Station:
             return
         if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
             raise UserError(
-                f"{folder} has {', '.join(strange)}, from which no {self._settings.prefix}-NUMBER goes on: give "
-                "the --listen and --name of the host that had these disks, or another --folder"
+                f"{folder} has {', '.join(strange)}, from which no {self._settings.prefix}-NUMBER goes on: "
+                "give the --listen and --name of the host that had these disks, or another --folder"
             )
 
     def _begin(self) -> None:
