@@ -22,7 +22,7 @@ from cotswold.cluster.operating import Operator
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.state import Place
 from cotswold.cluster.state.keeping import Item
-from cotswold.errors import DiskFullError, MachineError, StoreError, UserError
+from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
@@ -195,6 +195,25 @@ def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
     with pytest.raises(UserError, match="has a cluster already"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
     assert state.of == {"run/other/0": "{}"} and not list((tmp_path / "host").iterdir())
+
+
+@pytest.mark.parametrize("run", ["../../elsewhere", "..", "/tmp/elsewhere", ""])
+def test_a_backup_with_a_run_whose_name_is_a_path_is_none(backup: Path, tmp_path: Path, run: str) -> None:
+    told = json.loads((backup / "backup.json").read_text())
+    told["runs"] = {run: told["runs"][RUN]}
+    (backup / "backup.json").write_text(json.dumps(told))
+    (finding,) = verify(backup, progress=False).findings
+    assert "which is no name of one" in finding
+    with pytest.raises(FormatError, match="which is no name of one"):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
+
+
+def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group("../../elsewhere/0000", 3, "server-a-0")
+    monkeypatch.setattr(Standing, "groups", lambda self: {group.bucket: group})
+    with pytest.raises(UserError, match="no name of a folder"):
+        write_backup(cast(Operator, Standing()), tmp_path / "backup", None, lambda doing, done: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_of_a_host_is_no_backup_and_is_said_to_be_a_hosts(backup: Path, tmp_path: Path) -> None:

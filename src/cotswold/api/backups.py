@@ -44,7 +44,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
-    from cotswold.server.names import run_of
+    from cotswold.server.names import is_run, run_of
 
     if folder.exists():
         raise UserError(f"{folder} is there already; name a new folder for the backup")
@@ -52,6 +52,11 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     runs = sorted({run_of(each) for each in groups}) if run is None else [run_meant(of, run)]
     if not runs:
         raise UserError("the cluster has no run, and so there is nothing to back up")
+    if strange := [each for each in runs if not is_run(each)]:
+        raise UserError(
+            f"a run is called {strange[0]!r:.80}, which is no name of a folder; name another by --run, or "
+            "remove it: cotswold cluster remove"
+        )
     descriptions = {each: of.description(each) for each in runs}
     names = [each for each in sorted(groups) if run_of(each) in descriptions]
     folder.mkdir(parents=True)
@@ -174,8 +179,8 @@ def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -
                 raise UserError("somebody else writes into the controllers' state; end the cluster first")
     except BaseException:
         with suppress(CotswoldError):
-            for items in done:
-                state.transact(items, [(key, None) for key, _ in items])
+            for put in done:
+                state.transact(put, [(key, None) for key, _ in put])
         raise
 
 
@@ -229,6 +234,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
+    from cotswold.server.names import is_run
 
     try:
         told = read_object(backup / FILE, bytes_max=1 << 30)
@@ -240,4 +246,8 @@ def _read(backup: Path) -> Mapping[str, Any]:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if told.get("format") != FORMAT:
         raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
+    if strange := [each for each in told["runs"] if not is_run(each)]:
+        raise FormatError(
+            f"{backup / FILE} has a run {strange[0]!r:.80}, which is no name of one; take another backup"
+        )
     return told
