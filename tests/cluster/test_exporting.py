@@ -66,7 +66,7 @@ def test_where_a_primary_does_not_answer_another_is_asked_for(asking: Asking) ->
 
 def test_a_bucket_of_which_nobody_answers_or_that_is_gone_is_named(asking: Asking) -> None:
     asking.answering[BUCKETS[1]] = "nobody"
-    asking.primary = {each: "server-a-0" for each in BUCKETS}
+    asking.primary = dict.fromkeys(BUCKETS, "server-a-0")
     with pytest.raises(MachineError, match=f"no primary of {BUCKETS[1]}"):
         list(Asking.saved(asking, BUCKETS[:2]))
     asking._wait_seconds = 5.0

@@ -98,8 +98,8 @@ def read_saved(folder: Path) -> Iterator[Saved]:
 
 @contextmanager
 def apart(folder: Path) -> Iterator[Path]:
-    """A folder of buckets as another, which may be opened while nothing is written to the first: its index is
-    copied, its contents are those of the first, to be read. Raises DiskFullError where the folder for temporary
+    """A folder of buckets as another, so that nothing is written to the first: its index is copied, and its
+    contents are those of the first, to be read alone. Raises DiskFullError where the folder for temporary
     files has no room for the index."""
     with TemporaryDirectory(prefix="cotswold-verify-") as place:
         copy = Path(place) / folder.name
