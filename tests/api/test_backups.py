@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,11 +15,14 @@ import pytest
 
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
+from cotswold.cluster import saved_buckets
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.roles.updates import said
-from cotswold.errors import UserError
+from cotswold.cluster.state import Place
+from cotswold.cluster.state.keeping import Item
+from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
@@ -78,6 +83,29 @@ def test_a_sound_backup_is_found_to_be_so_and_nothing_in_it_is_changed(backup: P
     assert contents(backup) == before
 
 
+def test_buckets_are_verified_where_they_are_and_only_their_index_is_copied(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = list[str]()
+
+    def copyfile(one: Path, other: Path) -> None:
+        copied.append(one.parent.name)
+        Path(other).write_bytes(one.read_bytes())
+
+    monkeypatch.setattr("shutil.copyfile", copyfile)
+    assert verify(backup, progress=False).sound
+    assert "db" in copied and "contents" not in copied
+
+
+def test_no_room_for_the_index_is_not_taken_for_damage(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copyfile(one: Path, other: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("shutil.copyfile", copyfile)
+    with pytest.raises(DiskFullError, match="TMPDIR"):
+        verify(backup, progress=False)
+
+
 def test_a_bit_that_is_flipped_in_a_bucket_or_a_checkpoint_is_named(backup: Path) -> None:
     flip(backup / "buckets", _numbers(32, 64))
     (damaged, lacks) = verify(backup, progress=False).findings
@@ -95,6 +123,97 @@ def test_what_a_backup_lacks_is_named(backup: Path) -> None:
     assert f"lacks {RUN}/9999" in one and "has no checkpoint" in other
     (backup / "backup.json").write_text("{")
     assert len(verify(backup, progress=False).findings) == 1
+
+
+class Etcd:
+    """A state in memory, that takes so many transactions."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.of: dict[str, str] = {}
+        self.most = most
+
+    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+        return dict(self.of)
+
+    def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
+        if any(self.of.get(key) != value for key, value in compare):
+            return False
+        self.most -= 1
+        if self.most < 0 and any(value is not None for _, value in put):
+            raise MachineError("most of etcd's members are gone")
+        for key, value in put:
+            self.of.pop(key, None)
+            self.of |= {} if value is None else {key: value}
+        return True
+
+    def close(self) -> None: ...
+
+
+PLACE = Place(etcd=("10.0.0.1:2379", "10.0.0.2:2379"), prefix="mine/")
+
+
+def test_what_starts_a_restored_host_is_said_as_a_whole(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Etcd()
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    folder = tmp_path / "new host"
+    said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
+    assert said.endswith(
+        f"cotswold cluster start --folder '{folder}' --listen 10.0.0.1 --controllers 10.0.0.1,10.0.0.2 "
+        "--etcd 10.0.0.1:2379,10.0.0.2:2379 --etcd-prefix mine/"
+    )
+    assert state.of
+
+
+@pytest.mark.parametrize("state", [Etcd(most=1), Etcd(most=0)])
+def test_a_restore_that_fails_leaves_nothing_and_can_be_tried_again(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Etcd
+) -> None:
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    with pytest.raises(MachineError):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+    assert not state.of and not list((tmp_path / "host").iterdir())
+    state.most = 1000
+    restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+
+
+def test_a_damaged_backup_is_not_restored_in_part(backup: Path, tmp_path: Path) -> None:
+    flip(backup / "buckets", _numbers(32, 64))
+    with pytest.raises(StoreError):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
+    assert not list((tmp_path / "host").iterdir())
+
+
+def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Etcd()
+    state.of["run/other/0"] = "{}"
+    monkeypatch.setattr(Place, "opened", lambda self: state)
+    monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
+    with pytest.raises(UserError, match="has a cluster already"):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
+    assert state.of == {"run/other/0": "{}"} and not list((tmp_path / "host").iterdir())
+
+
+@pytest.mark.parametrize("run", ["../../elsewhere", "..", "/tmp/elsewhere", ""])
+def test_a_backup_with_a_run_whose_name_is_a_path_is_none(backup: Path, tmp_path: Path, run: str) -> None:
+    told = json.loads((backup / "backup.json").read_text())
+    told["runs"] = {run: told["runs"][RUN]}
+    (backup / "backup.json").write_text(json.dumps(told))
+    (finding,) = verify(backup, progress=False).findings
+    assert "which is no name of one" in finding
+    with pytest.raises(FormatError, match="which is no name of one"):
+        restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
+
+
+def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group("../../elsewhere/0000", 3, "server-a-0")
+    monkeypatch.setattr(Standing, "groups", lambda self: {group.bucket: group})
+    with pytest.raises(UserError, match="no name of a folder"):
+        write_backup(cast(Operator, Standing()), tmp_path / "backup", None, lambda doing, done: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_of_a_host_is_no_backup_and_is_said_to_be_a_hosts(backup: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.ports import free_ports
 
-from cotswold.cluster.station import Station, StationSettings
+from cotswold.cluster.station import Drained, Station, StationSettings
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.server.control.settings import Control
@@ -26,7 +26,7 @@ class Host:
 
     def __init__(self, settings: StationSettings, token: Token | KeyringFile, processes: ForkServer) -> None:
         self.events: list[tuple[str, str, str]] = []
-        self.drained: int | None = None
+        self.drained: Drained | None = None
         self.folder = settings.folder
         self._over, self._drain = threading.Event(), threading.Event()
         self._ready = threading.Event()

@@ -177,9 +177,20 @@ def test_a_server_makes_a_bucket_of_a_run_before_it_knows_it(
         ("oversized", replace(created("run"), description=LONG)),
         ("malformed", replace(created("run"), buckets=("run/0000",) * 2)),
         ("malformed", created("")),
+        ("malformed", created("../../x")),
+        ("malformed", created("..")),
         ("", created("r" * 300)),
     ],
-    ids=["600 letters", "390 bytes", "a long description", "a bucket twice", "no name", "300 letters"],
+    ids=[
+        "600 letters",
+        "390 bytes",
+        "a long description",
+        "a bucket twice",
+        "no name",
+        "a path",
+        "dots",
+        "300 letters",
+    ],
 )
 def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
     assert wrong("coordinator", wanted) == kind

@@ -22,7 +22,7 @@ from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.operating import explained, operator, overview, run_meant
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.station import STATE
+from cotswold.cluster.station import STATE, Drained
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 
@@ -182,7 +182,7 @@ def test_a_host_that_is_asked_to_end_has_others_take_over_first(
         replicas.proceed(0.5)
         hosts[1].drain()
         until(lambda: hosts[1].drained is not None)
-        assert hosts[1].drained == 0
+        assert hosts[1].drained == Drained(0)
         hosts[1].close()
         check_tallies(replicas)
     assert not any("revived" in kind for kind, _, _ in hosts[0].events)

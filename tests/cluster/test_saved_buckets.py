@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cluster.blocks.test_renewed_index import spoil, tables
 
 from cotswold.cluster.blocks import BlockKey, BlockStore, DamagedError, Snapshot
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.saved_buckets import read_saved, snapshot_of, write_saved
-from cotswold.errors import MachineError, UserError
+from cotswold.cluster.blocks.database import Database
+from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import Change
 
@@ -76,6 +78,33 @@ def test_a_server_says_that_its_index_is_damaged_and_has_its_disk_written_to(tmp
     (sentence,) = said
     assert "is begun anew with the heads of 0 buckets" in sentence
     assert list(read_saved(folder)) == [saved(1)]
+
+
+def test_what_a_damaged_index_has_is_offered_though_there_is_no_room_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = tmp_path / "disk", list[str]()
+    with BlockStore(folder) as store:
+        store.write(snapshot_of(saved(1), 1), snapshot_of(saved(2), 2))
+        store.write(snapshot_of(saved(2), 3))
+    spoil(tables(folder)[-1], 0.2)
+
+    def full(self: Database, puts: object) -> None:
+        raise DiskFullError("no room left")
+
+    monkeypatch.setattr(Database, "begin_anew", full)
+    with open_disk(folder, 0.1, lambda _: None, lambda _: None, said.append) as disk:
+        assert disk.buckets == ("run/1", "run/2") and disk._first == 2
+    assert "damaged" in said[0]
+
+
+def test_the_disk_of_another_version_is_left_as_it_is_and_named(tmp_path: Path) -> None:
+    folder, said = tmp_path / "disk", list[str]()
+    write_saved(folder, [saved(1)])
+    (folder / "format.json").write_text('{"blocks": 99}')
+    with pytest.raises(FormatError, match="use the version that wrote it"):
+        open_disk(folder, 1.0, lambda _: None, lambda _: None, said.append)
+    assert [each.name for each in tmp_path.iterdir()] == ["disk"] and not said
 
 
 def test_nothing_is_there_where_writing_did_not_come_to_its_end(tmp_path: Path) -> None:

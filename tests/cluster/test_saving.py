@@ -189,3 +189,41 @@ def test_what_is_different_is_no_dirtier_than_it_is_and_nothing_waits_at_the_end
         assert {bucket: server.store.read(bucket).blocks[BlockKey(*KEY)] for bucket in BUCKETS} == {
             bucket: at.to_bytes(8, "little") for bucket, at in server.machine.at.items()
         }
+
+
+def test_whoever_ends_gives_its_disk_all_that_is_different(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_SECONDS", 60.0)
+    with server.disk:
+        server.serve(0.6)
+        server.machine.change()
+        assert server.machine.different, "most of it waits for its time"
+        assert server.saving.finish(time.monotonic()) and not server.machine.different
+    with BlockStore(server.store.folder) as store:
+        assert {bucket: store.read(bucket).blocks[BlockKey(*KEY)] for bucket in BUCKETS} == {
+            bucket: at.to_bytes(8, "little") for bucket, at in server.machine.at.items()
+        }
+
+
+def test_whoever_ends_says_what_its_disk_did_not_take(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.3)
+    with server.disk:
+        server.store.is_full = True
+        server.machine.change()
+        assert server.saving.finish(time.monotonic())
+    assert "it ends, and 0.0 MB are not on its disk" in server.said[-1]
+
+
+def test_where_there_is_no_room_for_all_the_rest_is_offered_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server.disk:
+        server.machine.change()
+        with monkeypatch.context() as full:
+            full.setattr(server.disk._flusher, "offer", lambda *_: False)
+            assert not server.saving.finish(time.monotonic())
+        assert len(server.machine.different) == len(BUCKETS)
+        assert server.saving.finish(time.monotonic()) and not server.machine.different

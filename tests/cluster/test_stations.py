@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.opened_replicas import Opener, check_account
 from tests.cluster.opened_replicas import opened as opened
 from tests.cluster.standing import Host, settings_of, standing, until
-from tests.cluster.test_disks_of_servers import check_after_losses
+from tests.cluster.test_disks_of_servers import Events, check_after_losses, told
 from tests.cluster.test_kept_copies import check_tallies, tallied
 from tests.ports import free_ports
 
@@ -138,6 +138,28 @@ def test_a_station_that_ends_takes_its_processes_with_it(
     with standing(tmp_path, fork_server, token) as ((host,), _):
         processes = list(host.processes.values())
     until(lambda: not any(map(lives, processes)))
+
+
+def test_a_host_that_is_asked_to_end_has_on_its_disks_what_was_acknowledged(
+    opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
+) -> None:
+    events: Events = []
+    with free_ports(1) as (port,):
+        settings = replace(settings_of(tmp_path / "a", port, copies=1), flush_seconds=60.0)
+        host = Host(settings, token, fork_server)
+        try:
+            until(lambda: len(host.told("joined")) == 3)
+            with opened(**at(f"127.0.0.1:{port}"), events=events) as replicas:
+                replicas.proceed(1.0)
+                replicas.pause()
+                host.close()
+                host = Host(settings, token, fork_server)
+                replicas.go_on()
+                check_tallies(replicas)
+            assert "no samples that counted are lost" in told(events, "recalled")
+            assert len(host.told("revived")) == 4
+        finally:
+            host.close()
 
 
 def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_servers_once_it_does(

@@ -41,11 +41,17 @@ def test_fingerprints_tell_tokens_apart_and_are_none_of_the_keys() -> None:
 
 def test_a_file_has_a_token_a_line_and_is_made_with_one(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    made = KeyringFile(path).refreshed()
+    made = KeyringFile.made(path).refreshed()
     assert len(made.tokens) == 1 and made.first == token_in(path)
     write(path, text=f"\n{NEW.text}\n\n  {OLD.text}\n")
     assert KeyringFile(path).refreshed() == Keyring((NEW, OLD))
     assert token_in(path) == NEW
+
+
+def test_a_file_that_is_not_there_is_said_not_to_be_and_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not there"):
+        KeyringFile(tmp_path / "token")
+    assert not (tmp_path / "token").exists()
 
 
 def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:

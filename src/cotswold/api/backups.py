@@ -10,22 +10,25 @@ Knows: what is in the folder of a backup. Does not know: how a cluster is asked,
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from cotswold.errors import FormatError, UserError
+from cotswold.errors import CotswoldError, DiskFullError, FormatError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from cotswold.cluster.operating import Operator
-    from cotswold.cluster.state import Place
+    from cotswold.cluster.state import Place, State
+    from cotswold.cluster.state.keeping import Item
     from cotswold.server.copies.saved import Saved
+    from cotswold.server.messages import Group
 
 FORMAT = 1
 FILE = "backup.json"
@@ -41,7 +44,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
-    from cotswold.server.names import run_of
+    from cotswold.server.names import is_run, run_of
 
     if folder.exists():
         raise UserError(f"{folder} is there already; name a new folder for the backup")
@@ -49,6 +52,11 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     runs = sorted({run_of(each) for each in groups}) if run is None else [run_meant(of, run)]
     if not runs:
         raise UserError("the cluster has no run, and so there is nothing to back up")
+    if strange := [each for each in runs if not is_run(each)]:
+        raise UserError(
+            f"a run is called {strange[0]!r:.80}, which is no name of a folder; name another by --run, or "
+            "remove it: cotswold cluster remove"
+        )
     descriptions = {each: of.description(each) for each in runs}
     names = [each for each in sorted(groups) if run_of(each) in descriptions]
     folder.mkdir(parents=True)
@@ -116,55 +124,86 @@ class _Vectors:
         Checkpoints(folder, identity=self._description.run).save(0, tensors, {"run": self._description.run})
 
 
-def restore_backup(backup: Path, folder: Path, at: str, name: str, place: Place | None) -> str:
-    """Put a backup where the first host of a new cluster finds it; what was put, in words.
+def restore_backup(
+    backup: Path, folder: Path, at: str, name: str, place: Place | None, controllers: str | None = None
+) -> str:
+    """Put a backup where the first host of a new cluster finds it; what was put, in words, and the command
+    that starts that host.
 
     Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
-    and what `read_saved` raises for damage.
+    and what `read_saved` raises for damage; then nothing of it is left.
     """
     from cotswold.cluster.naming import FILE as NAMES
     from cotswold.cluster.saved_buckets import read_saved, write_saved
     from cotswold.cluster.state import Place
-    from cotswold.cluster.station import STATE, StationSettings
+    from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
-    from cotswold.server.control.map import items_of
     from cotswold.server.messages import Group
 
     told = _read(backup)
     settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
-    disk = f"{settings.prefix}-0"
-    disks = folder / "servers"
-    if (folder / STATE).exists() or disks.exists():
+    disk, disks, names = f"{settings.prefix}-0", folder / DISKS, folder / NAMES
+    own = folder / STATE
+    if own.exists() or disks.exists():
         raise UserError(f"{folder} has a cluster; restore into a new folder")
-    disks.mkdir(parents=True)
-    write_saved(disks / disk, read_saved(backup / _BUCKETS))
     groups = [Group(each, term, disk, life=life) for each, (term, life) in told["buckets"].items()]
-    state = (place or Place(sqlite=str((folder / STATE).absolute()))).opened()
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        if state.read(""):
-            raise UserError(
-                "the controllers' state has a cluster already; give an etcd or a prefix without one"
-            )
-        for items in items_of(told["runs"], groups):
+        with closing((place or Place(sqlite=str(own.absolute()))).opened()) as state:
+            if state.read(""):
+                raise UserError(
+                    "the controllers' state has a cluster already; give an etcd or a prefix without one"
+                )
+            disks.mkdir()
+            write_saved(disks / disk, read_saved(backup / _BUCKETS))
+            replace_file(names, json.dumps({disk: disk}).encode())
+            _put_state(state, told["runs"], groups)
+    except BaseException:
+        shutil.rmtree(disks, ignore_errors=True)
+        for each in (names, *folder.glob(f"{STATE}*")):  # with what SQLite has beside it
+            each.unlink(missing_ok=True)
+        raise
+    start = _start_command(folder, at, name, place, controllers)
+    return f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: {start}"
+
+
+def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -> None:
+    """Write down who has what, all or none."""
+    from cotswold.server.control.map import items_of
+
+    done: list[Sequence[Item]] = []
+    try:
+        for items in items_of(runs, groups):
+            done.append(items)
             if not state.transact([(key, None) for key, _ in items], items):
                 raise UserError("somebody else writes into the controllers' state; end the cluster first")
-    finally:
-        state.close()
-    replace_file(folder / NAMES, json.dumps({disk: disk}).encode())
-    return (
-        f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: "
-        f"cotswold cluster start --folder {folder} --listen {at}" + (f" --name {name}" if name else "")
-    )
+    except BaseException:
+        with suppress(CotswoldError):
+            for put in done:
+                state.transact(put, [(key, None) for key, _ in put])
+        raise
+
+
+def _start_command(folder: Path, at: str, name: str, place: Place | None, controllers: str | None) -> str:
+    """That which starts the host into whose folder something was restored."""
+    from cotswold.cluster.state import Place
+
+    given: dict[str, object] = {"folder": folder, "listen": at, "name": name, "controllers": controllers}
+    if place is not None:
+        given |= {"etcd": ",".join(place.etcd), "etcd-ca": place.authority, "etcd-cert": place.certificate}
+        given |= {"etcd-key": place.key, "etcd-prefix": place.prefix if place.prefix != Place.prefix else ""}
+    options = [part for option, value in given.items() if value for part in (f"--{option}", str(value))]
+    return shlex.join(["cotswold", "cluster", "start", *options])
 
 
 def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, of: None) -> list[str]:
     """What is damaged in a backup, a sentence each; empty where all is sound.
 
-    Every bucket and every checkpoint is read, in a copy of the buckets: nothing is changed.
+    Every bucket and every checkpoint is read, and nothing is changed. Raises DiskFullError where there is no
+    room for a copy of the buckets' index.
     """
     from cotswold.checkpoint import Checkpoints
-    from cotswold.cluster.saved_buckets import read_saved
-    from cotswold.errors import CotswoldError
+    from cotswold.cluster.saved_buckets import apart, read_saved
     from cotswold.run.verifying import verify_checkpoint
 
     try:
@@ -173,11 +212,12 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         return [str(error)]
     findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
     try:
-        with TemporaryDirectory(prefix="cotswold-verify-") as folder:
-            copy = Path(shutil.copytree(backup / _BUCKETS, Path(folder) / _BUCKETS))
-            for saved in read_saved(copy):
+        with apart(backup / _BUCKETS) as buckets:
+            for saved in read_saved(buckets):
                 seen[saved.bucket] = [saved.term, saved.life]
                 tell(len(seen), len(wanted))
+    except DiskFullError:  # it says nothing of the backup
+        raise
     except (CotswoldError, OSError) as error:
         findings.append(f"{backup / _BUCKETS}: {error}")
     others = [name for name, term in wanted.items() if seen.get(name, term) != term]
@@ -194,6 +234,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
+    from cotswold.server.names import is_run
 
     try:
         told = read_object(backup / FILE, bytes_max=1 << 30)
@@ -205,4 +246,8 @@ def _read(backup: Path) -> Mapping[str, Any]:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if told.get("format") != FORMAT:
         raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
+    if strange := [each for each in told["runs"] if not is_run(each)]:
+        raise FormatError(
+            f"{backup / FILE} has a run {strange[0]!r:.80}, which is no name of one; take another backup"
+        )
     return told

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.standing import cluster_secret
+from cotswold.api.standing import cluster_tokens
 from cotswold.errors import CotswoldError, UserError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def operator(controllers: str | Sequence[str], token: Path | None = None) -> Ope
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("no controller is named; give HOST:PORT of each, with commas")
-    return Operator(places, cluster_secret(token, is_there=True), say=say)
+    return Operator(places, cluster_tokens(token), say=say)
 
 
 def overview(of: Operator) -> Overview:

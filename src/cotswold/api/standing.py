@@ -5,7 +5,6 @@ Knows: where the secret is, words for what happens, the file that has it. Does n
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -13,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.connecting import secret_of
+from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
 
 if TYPE_CHECKING:
-    from cotswold.cluster.station import StationSettings
+    from cotswold.cluster.station import Drained, StationSettings
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
     from cotswold.run import Stop
@@ -31,26 +30,28 @@ _QUIET = ("serving", *OF_BUCKETS)
 
 
 def cluster_tokens(token: Path | None) -> Token | KeyringFile:
-    """The secret of a host of a cluster: in a file, which may be changed while it serves, or as
-    `cluster_secret`."""
+    """The secret of a cluster: in a file, which may be changed while it is in use; without one in that which
+    COTSWOLD_CLUSTER_TOKEN_FILE names, in COTSWOLD_CLUSTER_TOKEN, or in COTSWOLD_TOKEN. Raises UserError for a
+    file that is not there: one that was made would have no cluster's secret."""
+    from cotswold.cluster.rotating import tokens_of_cluster
     from cotswold.host.keyring import KeyringFile
 
-    return cluster_secret(None) if token is None else KeyringFile(token)
-
-
-def cluster_secret(token: Path | None, *, is_there: bool = False) -> Token:
-    """The secret of a cluster: that in a file, or in COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN; ``is_there``:
-    no file is made, for its secret would be no cluster's."""
-    from cotswold.host import cluster_token_of, token_in
-
     if token is not None:
-        return secret_of(token) if is_there else token_in(token)
-    found = cluster_token_of(os.environ)
+        return KeyringFile(token)
+    found = tokens_of_cluster(os.environ)
     if found is None:
         raise UserError(
-            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN"
+            "the cluster needs a secret of its own: give --token-file FILE, or set COTSWOLD_CLUSTER_TOKEN or "
+            "COTSWOLD_CLUSTER_TOKEN_FILE"
         )
-    return secret_of(found)
+    return found
+
+
+def made_tokens(token: Path | None) -> Token | KeyringFile:
+    """As `cluster_tokens`, for whoever starts a cluster: the file is made where it is not there."""
+    from cotswold.host.keyring import KeyringFile
+
+    return cluster_tokens(None) if token is None else KeyringFile.made(token)
 
 
 def serve_host(
@@ -63,12 +64,11 @@ def serve_host(
     from cotswold.cluster.station import Station
 
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with (settings.folder / EVENTS).open("a", buffering=1) as file:
+    with EventFile(settings.folder / EVENTS, say) as file:
 
         def hear(kind: str, name: str, sentence: str) -> None:
-            told = {"time": round(time.time(), 3), "kind": kind, "name": name, "sentence": sentence}
             if kind != GATHERED:
-                file.write(json.dumps(told) + "\n")
+                file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
             if kind not in _QUIET:
                 say(sentence)
 
@@ -81,6 +81,15 @@ def serve_host(
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice
-                left = station.drain(DRAIN_SECONDS)
-                were = f"{left} copies were not taken over by others; they are on disk"
-                say(were if left else "nothing is left here")
+                say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
+
+
+def _drained(found: Drained, *, has_disks: bool) -> str:
+    """What is left on a host that ends."""
+    if not found.is_more:
+        return "nothing is left here"
+    kept = "what servers have is written to their disks" if has_disks else "it ends with these servers"
+    if found.unknown:
+        whose = ", ".join(found.unknown)
+        return f"no controller has said what others took over of {whose}, so some may be left; {kept}"
+    return f"{found.left} copies were not taken over by others; {kept}"

@@ -37,7 +37,8 @@ def backup(
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     """
     from cotswold.api.backups import write_backup
     from cotswold.api.progress import say, stages
@@ -53,6 +54,7 @@ def restore(
     folder: Path = Path("cluster"),
     listen: str = "127.0.0.1",
     name: str = "",
+    controllers: str | None = None,
     etcd: str | None = None,
     etcd_ca: Path | None = None,
     etcd_cert: Path | None = None,
@@ -61,12 +63,14 @@ def restore(
 ) -> None:
     """Put a backup where a new cluster finds it: before its first host is started, in that host's folder.
 
-    Then `cotswold cluster start` with the same --folder, --listen and --name has one of its
-    servers go on from there, and others get copies. What came after the backup is lost.
+    Then the command that it says has one of that host's servers go on from there, and
+    others get copies. What came after the backup is lost.
 
     Examples:
 
       cotswold cluster restore backups/monday --folder cluster
+
+      cotswold cluster restore backups/monday --listen a --controllers a,b,c --etcd a:2379
 
     Parameters
     ----------
@@ -78,6 +82,8 @@ def restore(
         As for `cotswold cluster start`.
     name
         As for `cotswold cluster start`.
+    controllers
+        As for `cotswold cluster start`, to be said.
     etcd
         HOST:PORT of the members of an etcd, where controllers keep their state there, in which there is
         nothing with these keys.
@@ -95,4 +101,4 @@ def restore(
     from cotswold.cli.cluster_start import state_place
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
-    say(restore_backup(backup, folder, listen, name, place))
+    say(restore_backup(backup, folder, listen, name, place, controllers))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import StationSettings
+    from cotswold.host import Token
+    from cotswold.host.keyring import KeyringFile
 
 _STOPPING = (
     "stopping: servers and the controller of this host end; on SIGTERM others take over first, for 25 s at "
@@ -71,8 +73,8 @@ def start(
     folder
         A folder of this host's own, for what servers have on disk, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; made where it is not there.
-        COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, which this user alone can read; made where it is not there. That
+        in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
     copies
         Of each part of the parameters, 1 to 5, on different servers, and on different hosts where there are.
     copies_min
@@ -102,6 +104,7 @@ def start(
     encrypt
         Whether everything between hosts is encrypted.
     """
+    from cotswold.api.standing import made_tokens
     from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
     from cotswold.server.control.settings import Control
@@ -126,7 +129,7 @@ def start(
         encrypt,
         _ports(ports),
     )
-    return _serve(settings, token_file)
+    return _serve(settings, made_tokens(token_file))
 
 
 def add(
@@ -166,8 +169,8 @@ def add(
     folder
         A folder of this host's own, for what servers have on disk, logs and events.jsonl.
     token_file
-        A file with the cluster's secret, which this user alone can read; COTSWOLD_CLUSTER_TOKEN or
-        COTSWOLD_TOKEN by default.
+        A file with the cluster's secret, which this user alone can read; that in
+        COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
     copies_min
         As for the other hosts.
     flush_seconds
@@ -185,6 +188,7 @@ def add(
     encrypt
         Whether everything between hosts is encrypted.
     """
+    from cotswold.api.standing import cluster_tokens
     from cotswold.cluster.station import StationSettings
     from cotswold.server.copies.copying import Copying
 
@@ -201,18 +205,18 @@ def add(
         ports=_ports(ports),
         has_controller=False,
     )
-    return _serve(settings, token_file)
+    return _serve(settings, cluster_tokens(token_file))
 
 
-def _serve(settings: StationSettings, token_file: Path | None) -> int:
+def _serve(settings: StationSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say
-    from cotswold.api.standing import cluster_tokens, serve_host
+    from cotswold.api.standing import serve_host
     from cotswold.run import Stop
 
     stop = Stop()
     with stopping(stop, _STOPPING, _LEFT):
-        serve_host(settings, cluster_tokens(token_file), stop, say)
+        serve_host(settings, tokens, stop, say)
     say("ended")
     return 0
 

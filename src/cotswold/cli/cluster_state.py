@@ -38,7 +38,8 @@ def status(
     controllers
         HOST or HOST:PORT of the controllers, with commas; port 7400 where none is said.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     watch
         Show it anew every second, until Ctrl-C.
     json_
@@ -79,7 +80,8 @@ def explain(
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     json_
         Print JSON.
     """
@@ -129,7 +131,8 @@ def drain(
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     """
     from cotswold.api.progress import say, stages
     from cotswold.errors import UserError
@@ -179,7 +182,8 @@ def remove(
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
-        The file with the cluster's secret; COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
+        The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
+        COTSWOLD_TOKEN by default.
     """
     from cotswold.api.operating import run_meant
     from cotswold.api.progress import say

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from cotswold.server.messages import Shard
 
+FINISH_SECONDS = 10.0
+"""That whoever hears `Finish` may take to end."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -74,7 +77,7 @@ class Happened:
 
 @dataclass(frozen=True)
 class Finish:
-    """A server may go."""
+    """A server may go, once its disk has what it has; `FINISH_SECONDS` at most."""
 
 
 @dataclass(frozen=True)

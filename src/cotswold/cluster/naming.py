@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Collection, Iterable
@@ -28,7 +29,7 @@ from pathlib import Path
 
 from cotswold.files import replace_file
 from cotswold.files.untrusted import MalformedError, parse_object, read_object
-from cotswold.server.copies.saved import disk_of, next_of
+from cotswold.server.copies.saved import ASIDE, disk_of, next_of
 
 FILE = "names.json"
 """Of a folder: the newest name of a server for each disk."""
@@ -52,6 +53,11 @@ class Names:
         if is_new:
             self._take(self._disk(str(number)) for number in range(servers))
 
+    def strange(self, disks: Iterable[str]) -> list[str]:
+        """Of names of disks, or of such moved aside, those that no server of this host goes on from."""
+        own = re.compile(rf"{re.escape(self._prefix)}-[0-9]+({re.escape(ASIDE)}[0-9]+)?")
+        return sorted(each for each in disks if own.fullmatch(each) is None)
+
     @property
     def lacking(self) -> int:
         """How many are to be chosen yet."""
@@ -67,10 +73,12 @@ class Names:
         return self.disks[len(before) :]
 
     def next_of(self, disk: str) -> str:
-        """The name of the next server that has a disk: whoever has ended does not come back."""
+        """The name of the next server that has a disk: whoever has ended does not come back. Raises OSError
+        where that cannot be written down."""
         found = next_of(self._last[disk]) if disk in self._last else disk
-        self._last[disk] = found
-        replace_file(self._path, json.dumps(self._last).encode())
+        last = {**self._last, disk: found}
+        replace_file(self._path, json.dumps(last).encode())
+        self._last = last
         return found
 
     def _take(self, free: Iterable[str]) -> None:
@@ -117,5 +125,6 @@ class _Given:
     def give(self, disks: Collection[str]) -> None:
         self._when = {name: when for name, when in self._when.items() if name in self.disks}
         self._when |= dict.fromkeys(disks, time.time())
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(self._when).encode(), 0)
+        with suppress(OSError):  # a full disk: controllers know of them in a moment
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(self._when).encode(), 0)

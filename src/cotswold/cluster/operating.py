@@ -17,11 +17,13 @@ from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
+from cotswold.host.keyring import KeyringFile
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import (
     CONTROLLERS,
@@ -68,7 +70,7 @@ class Operator:
     def __init__(
         self,
         controllers: Sequence[str],
-        token: Token,
+        tokens: Token | KeyringFile,
         *,
         wait_seconds: float = 5.0,
         say: Callable[[str], None] = lambda sentence: None,
@@ -78,9 +80,13 @@ class Operator:
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
         self._post = RoutedPost(
-            Endpoint(token, name), controllers_at(controllers), Outward(name, _RUN, Reach(), token)
+            Endpoint(Rotating(tokens).ring, name),
+            controllers_at(controllers),
+            Outward(name, _RUN, Reach(), tokens),
         )
         self._addresses: dict[str, str] = {}
+        self._groups: dict[str, Group] = {}
+        """As they were found last."""
 
     def look(self, bucket: str = "") -> Looked:
         """What the leader of the controllers sees, with the events of one bucket if one is named; raises
@@ -93,7 +99,8 @@ class Operator:
         looked = self.look()
         self._addresses = {each.name: each.address for each in looked.servers}
         runs = {each.run for each in looked.runs}
-        return {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        self._groups = {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        return dict(self._groups)
 
     def description(self, run: str) -> str:
         """What servers know of a run; raises UserError for no such run."""
@@ -183,6 +190,7 @@ class Operator:
     def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
         """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
         primary answers."""
+        self.groups()
         for bucket in buckets:
             yield self._exported(bucket)
 
@@ -243,17 +251,19 @@ class Operator:
 
     def _exported(self, bucket: str) -> Saved:
         deadline = time.monotonic() + self._wait_seconds
-        while time.monotonic() < deadline:
-            groups = self.groups()
-            if bucket not in groups:
-                raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
-            primary = groups[bucket].primary
+        while bucket in self._groups:
+            primary = self._groups[bucket].primary
             heard = _Whole(bucket)
             servers = {primary: self._addresses.get(primary, "")}
             self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
                 return saved
-        raise MachineError(f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again")
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again"
+                )
+            self.groups()  # another may be its primary
+        raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
 
 
 class _Whole:

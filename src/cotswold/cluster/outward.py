@@ -22,6 +22,7 @@ from cotswold.cluster.transport import Endpoint, Roads
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
 from cotswold.host import Token
+from cotswold.host.keyring import KeyringFile
 
 _RUN = "run"
 
@@ -39,9 +40,10 @@ class Standing:
 class Outward:
     """The endpoints of the process called ``name`` towards a cluster; `Roads` closes them."""
 
-    def __init__(self, name: str, run: str, reach: Reach, token: Token | None = None) -> None:
-        """``reach``: as for the run's own processes. The token is in the environment where none is given."""
-        found = token or tokens_of_cluster(os.environ)
+    def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:
+        """``reach``: as for the run's own processes. Tokens are as the environment says where none are
+        given."""
+        found = tokens or tokens_of_cluster(os.environ)
         if found is None:
             raise UserError(
                 f"{name} needs the token of the cluster of parameter servers: set COTSWOLD_CLUSTER_TOKEN, or "

@@ -6,13 +6,14 @@ Knows: when the file is looked at. Does not know: who listens, what a token is f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Token, cluster_token_of, token_of
 from cotswold.host.keyring import Keyring, KeyringFile
+from cotswold.host.token import CLUSTER_VARIABLE
 
 _LOOK_SECONDS = 1.0
 FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
@@ -22,18 +23,14 @@ FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
 class Rotating:
     """The tokens of a process."""
 
-    def __init__(
-        self, given: Token | KeyringFile, trouble: Callable[[str], None] = lambda sentence: None
-    ) -> None:
-        """``trouble`` hears what is wrong with the file, and with a port for the new token."""
-        self._given, self._trouble = given, trouble
+    def __init__(self, given: Token | KeyringFile) -> None:
+        self._given = given
         self._looked = float("-inf")
-        self._failed = False
+        self._failing = set[Endpoint]()
+        """Those without a port for the new token."""
 
     @classmethod
-    def of_file(
-        cls, path: str | None, trouble: Callable[[str], None] = lambda sentence: None
-    ) -> Rotating | None:
+    def of_file(cls, path: str | None) -> Rotating | None:
         """Those in a file; without one the token in the environment, if there is one."""
         if path is not None:
             return cls(KeyringFile(Path(path)))
@@ -50,23 +47,25 @@ class Rotating:
         """Those in use."""
         return self._given if isinstance(self._given, Token) else self._given.refreshed()
 
-    def tick(self, endpoints: Iterable[Endpoint], now: float) -> None:
-        """Look whether there are others, now and then; then endpoints have these."""
+    def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
+        """Look whether there are others, now and then; then endpoints have these. What is wrong with the
+        file, and with a port for the new token of an endpoint, since this moment: a sentence each."""
         if isinstance(self._given, Token) or now - self._looked < _LOOK_SECONDS:
-            return
+            return []
         self._looked = now
         ring = self._given.refreshed()
-        if trouble := self._given.take_trouble():
-            self._trouble(trouble)
+        trouble = self._given.take_trouble()
+        found = [trouble] if trouble else []
         for each in endpoints:
             try:
                 each.rotate(ring)
             except MachineError as error:  # no port is free; it is tried again
-                if not self._failed:
-                    self._trouble(str(error))
-                self._failed = True
+                if each not in self._failing:
+                    found.append(str(error))
+                self._failing.add(each)
             else:
-                self._failed = False
+                self._failing.discard(each)
+        return found
 
 
 def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
@@ -74,3 +73,11 @@ def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
     it; None if there is none."""
     path = environ.get(FILE_VARIABLE, "").strip()
     return KeyringFile(Path(path)) if path else cluster_token_of(environ)
+
+
+def cluster_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """What `tokens_of_cluster` needs of an environment, for processes elsewhere: the whole path of a file."""
+    found = {each: environ[each] for each in (FILE_VARIABLE, CLUSTER_VARIABLE) if each in environ}
+    if path := found.get(FILE_VARIABLE, "").strip():
+        found[FILE_VARIABLE] = str(Path(path).absolute())
+    return found

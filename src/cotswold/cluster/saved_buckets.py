@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgpack
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
+from cotswold.cluster.blocks import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
 from cotswold.cluster.codec import Packing, decode
-from cotswold.errors import MachineError, UserError
-from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, sync_folder
+from cotswold.errors import DiskFullError, MachineError, UserError
+from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import FoundSaved, Prepare
 
@@ -92,6 +94,33 @@ def read_saved(folder: Path) -> Iterator[Saved]:
                 yield found
     if damaged:
         raise DamagedError(str(folder), tuple(damaged))
+
+
+@contextmanager
+def apart(folder: Path) -> Iterator[Path]:
+    """A folder of buckets as another, so that nothing is written to the first: its index is copied, and its
+    contents are those of the first, to be read alone. Raises DiskFullError where the folder for temporary
+    files has no room for the index."""
+    with TemporaryDirectory(prefix="cotswold-verify-") as place:
+        copy = Path(place) / folder.name
+        try:
+            for each in (folder, *sorted(folder.rglob("*"))):
+                to = copy / each.relative_to(folder)
+                if each == folder / CONTENTS:
+                    to.symlink_to(each.absolute())
+                elif folder / CONTENTS in each.parents:
+                    continue
+                elif each.is_dir():
+                    to.mkdir()
+                else:
+                    shutil.copyfile(each, to)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFullError(
+                    f"no room left in {place} for the index of {folder}; set TMPDIR to a folder with some"
+                ) from error
+            raise
+        yield copy
 
 
 def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:

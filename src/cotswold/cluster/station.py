@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.messages import Finish, Happened, Serving
+from cotswold.cluster.messages import FINISH_SECONDS, Finish, Happened, Serving
 from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.reaching import Reaching
@@ -42,6 +42,7 @@ from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
+from cotswold.server.control.draining import UNDER_WAY
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
@@ -66,13 +67,16 @@ _PATIENCE_SECONDS = 0.2
 _MOST_SECONDS = 10.0
 _WELL_SECONDS = 10.0
 """Whoever has lived so long is started again at once."""
-_END_SECONDS = 2.0
+_END_SECONDS = FINISH_SECONDS + 2.0
+"""After which a process is killed that was asked to end."""
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
 """After which a drain is given up in which nothing has moved: there is nobody who could take anything."""
 _TELLING_SECONDS = 60.0
 """For which controllers are told of whoever has ended; who leads later sees that nothing is heard of it."""
 STATE = "state.sqlite"
+DISKS = "servers"
+"""Of a folder of a host: what controllers write down, where that is a file, and the servers' disks."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,27 @@ class StationSettings:
         return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
 
 
+@dataclass(frozen=True)
+class Drained:
+    """How far others have taken over what servers of a host had."""
+
+    left: int
+    """Copies that they have not."""
+    unknown: tuple[str, ...] = ()
+    """Servers of which no controller has said anything."""
+
+    @classmethod
+    def of(cls, heard: Mapping[str, Draining | None]) -> Drained:
+        """What was heard last of each server."""
+        unknown = tuple(name for name, said in heard.items() if said is None)
+        return cls(sum(said.left for said in heard.values() if said is not None), unknown)
+
+    @property
+    def is_more(self) -> bool:
+        """Whether something is left, as far as is known."""
+        return self.left > 0 or bool(self.unknown)
+
+
 @dataclass
 class _Life:
     """Of a process that is to be here, whatever its name is at a time."""
@@ -152,7 +177,7 @@ class Station:
         processes: Processes | None = None,
     ) -> None:
         self._settings, self._given, self._on_event = settings, token, on_event
-        self._tokens = Rotating(token, lambda sentence: on_event("token", settings.prefix, sentence))
+        self._tokens = Rotating(token)
         self._held = ExitStack()
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
@@ -186,6 +211,7 @@ class Station:
             self._told = 0.0
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
+            self._refuse_strange_disks()
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
             self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
@@ -202,7 +228,8 @@ class Station:
 
     def _hear(self, seconds: float) -> object:
         """What was heard that is for none of these."""
-        self._tokens.tick((self._here, self._out), time.monotonic())
+        for sentence in self._tokens.tick((self._here, self._out), time.monotonic()):
+            self._on_event("token", self._settings.prefix, sentence)
         self._calling.meet(self._controllers)
         event = self._post.receive(seconds)
         match event:
@@ -223,23 +250,30 @@ class Station:
         self._seek(time.monotonic())
         return event.message if isinstance(event, Letter) else None
 
-    def drain(self, seconds: float) -> int:
-        """Have servers of other hosts take over what those here have, while these go on; how many copies are
-        left, after so many seconds, or once nothing moves any more."""
-        left = {name: -1 for name, life in self._names.items() if life in self._disks.disks}
+    def drain(self, seconds: float) -> Drained:
+        """Have servers of other hosts take over what those here have, while these go on: for so many seconds,
+        or until nothing moves any more."""
+        heard: dict[str, Draining | None] = {
+            name: None for name, life in self._names.items() if life in self._disks.disks
+        }
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
-        while any(left.values()) and (now := time.monotonic()) < deadline:
+        while (drained := Drained.of(heard)).is_more and (now := time.monotonic()) < deadline:
             if now - moved > _STILL_SECONDS:
                 break
             if now - asked > _ASK_SECONDS:
                 asked = now
-                wanted = [Drain(name, deadline - now) for name, copies in left.items() if copies]
+                more = [name for name, said in heard.items() if said is None or said.left]
+                wanted = [Drain(name, deadline - now) for name in more]
                 self._post.deliver([Send(to, each) for each in wanted for to in self._controllers])
             said = self._hear(_TICK_SECONDS)
-            if isinstance(said, Draining) and said.server in left and left[said.server] != said.left:
-                left[said.server], moved = said.left, time.monotonic()
+            if not isinstance(said, Draining) or said.server not in heard:
+                continue
+            before, heard[said.server] = heard[said.server], said
+            if said != before or UNDER_WAY in said.why:  # a copy may take long
+                moved = time.monotonic()
+            if before is None or said.left != before.left:
                 self._on_event("draining", said.server, f"{said.server}: {said.left} copies left")
-        return sum(max(0, each) for each in left.values())
+        return drained
 
     def close(self) -> None:
         """End all."""
@@ -250,8 +284,12 @@ class Station:
             match self._post.receive(0.05):
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
+                case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
+                    self._on_event(kind, name, sentence)
                 case _:
                     pass
+        for name in self.processes:
+            self._on_event("killed", name, f"{name} has not ended for {_END_SECONDS:g} s, and is killed")
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -264,18 +302,28 @@ class Station:
 
     # --- who is to be here ---
 
+    def _refuse_strange_disks(self) -> None:
+        folder = self._settings.folder / DISKS
+        if self._settings.flush_seconds is None or not folder.is_dir():
+            return
+        if strange := self._disks.strange(each.name for each in folder.iterdir() if each.is_dir()):
+            raise UserError(
+                f"{folder} has {', '.join(strange)}, from which no {self._settings.prefix}-NUMBER goes on: "
+                "give the --listen and --name of the host that had these disks, or another --folder"
+            )
+
     def _begin(self) -> None:
         now, settings = time.monotonic(), self._settings
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
             self._lives[name] = _Life(now)
-            self._start(name, name)
+            self._start(name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
             self._lives[disk] = _Life(time.monotonic())
-            self._start(disk, self._disks.next_of(disk))
+            self._start(disk)
 
     def _seek(self, now: float) -> None:
         """Ask whoever leads the controllers, now and then; say so where nobody answers."""
@@ -294,15 +342,17 @@ class Station:
             self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
 
-    def _start(self, life: str, name: str) -> None:
-        call = self._server(name) if life in self._disks.disks else self._controller(name)
+    def _start(self, life: str) -> None:
+        is_server, name = life in self._disks.disks, life
+        self._lives[life].began = time.monotonic()
         try:
-            self._staff.start(call)
-        except CotswoldError as error:
+            name = self._disks.next_of(life) if is_server else life
+            self._staff.start(self._server(name) if is_server else self._controller(name))
+        except (CotswoldError, OSError) as error:  # a disk without room for the name, say
             self._on_event("failed", name, f"{name} cannot be started: {error}")
             self._again(life, time.monotonic())
             return
-        self._lives[life].began, self._lives[life].due = time.monotonic(), None
+        self._lives[life].due = None
         self._names[name] = life
 
     def _ended(self, descriptor: int) -> None:
@@ -333,8 +383,7 @@ class Station:
             self._tell(now)
         for life, known in self._lives.items():
             if known.due is not None and known.due <= now:
-                is_server = life in self._disks.disks
-                self._start(life, self._disks.next_of(life) if is_server else life)
+                self._start(life)
 
     def _tell(self, now: float) -> None:
         """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
@@ -366,7 +415,7 @@ class Station:
             "roads": dict(settings.roads),
         }
         if settings.flush_seconds is not None:
-            disk = (settings.folder / "servers" / disk_of(name)).absolute()
+            disk = (settings.folder / DISKS / disk_of(name)).absolute()
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
         return self._call(name, "keeper", told)
 

@@ -49,13 +49,24 @@ class Keyring:
 
 
 class KeyringFile:
-    """The ring in the file at ``path``, which is made if it is not there; raises as `tokens_in` does."""
+    """The ring in the file at ``path``; raises UserError where it is not there, and as `tokens_in` does."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stamp: object = None
         self._trouble = self._reported = ""
-        self._ring = Keyring(tokens_in(path))
+        try:
+            self._ring = Keyring(read_tokens(path))
+        except FileNotFoundError as error:
+            raise UserError(
+                f"the file with the token, {path}, is not there; copy it from where servers run"
+            ) from error
+
+    @classmethod
+    def made(cls, path: Path) -> KeyringFile:
+        """As the class itself, but the file is made where it is not there: by whoever begins something."""
+        tokens_in(path)
+        return cls(path)
 
     def refreshed(self) -> Keyring:
         """The ring as the file has it now; to be asked every second or so.

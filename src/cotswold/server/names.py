@@ -1,9 +1,22 @@
-"""Names of buckets: whose each is, and its number.
+"""Names of runs and buckets: whose each is, and its number.
 
 Knows: how a name is made. Does not know: what a bucket holds, who has it.
 """
 
 from __future__ import annotations
+
+import re
+
+_RUN = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def is_run(name: str) -> bool:
+    """Whether a run may be called so: its name is that of a folder, too.
+
+    >>> is_run("c83a0b833eac6e20"), is_run("../x"), is_run("..")
+    (True, False, False)
+    """
+    return _RUN.fullmatch(name) is not None and name not in (".", "..")
 
 
 def bucket_of(run: str, number: int) -> str:

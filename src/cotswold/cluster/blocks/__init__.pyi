@@ -10,9 +10,11 @@ from .records import BlockKey as BlockKey
 from .records import Bucket as Bucket
 from .records import Head as Head
 from .records import Snapshot as Snapshot
+from .store import CONTENTS as CONTENTS
 from .store import BlockStore as BlockStore
 
 __all__ = [
+    "CONTENTS",
     "Backlog",
     "BlockKey",
     "BlockStore",

@@ -51,6 +51,8 @@ from cotswold.files.lock import DirectoryLock
 from cotswold.files.untrusted import MalformedError, parse_object, take
 
 FORMAT = 2
+CONTENTS = "contents"
+"""The folder of a store with the files of contents; whoever reads alone changes nothing there."""
 _FORMAT_BYTES_MAX = 4096
 
 
@@ -79,7 +81,7 @@ class BlockStore:
             _check_format(folder)
             self._database = Database(folder / "db")
             opened.callback(self._database.close)
-            self._segments = Segments(folder / "contents", segment_bytes)
+            self._segments = Segments(folder / CONTENTS, segment_bytes)
             opened.callback(self._segments.close)
             self._heads = dict[str, Head]()
             self._damaged_heads: tuple[Damage, ...] = ()

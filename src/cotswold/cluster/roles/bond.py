@@ -8,9 +8,11 @@ too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cotswold.cluster.rotating import Rotating
+from cotswold.cluster.transport import Endpoint
 
 _OVER_SECONDS = 3.0
 _CALM_SECONDS = 1.0
@@ -38,6 +40,10 @@ class Bond:
             self._first = now
         self._last = now
         return now - self._first > _OVER_SECONDS
+
+    def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
+        """As `Rotating.tick`; nothing happens where there are no tokens but those of the endpoints."""
+        return [] if self.tokens is None else self.tokens.tick(endpoints, now)
 
     @property
     def _may_be_made_anew(self) -> bool:

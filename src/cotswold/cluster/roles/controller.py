@@ -158,20 +158,24 @@ class ControllerRole:
         """Control until the coordinator says that it is over; raises MachineError where that is lost."""
         while self._attend(self._post.receive(_TICK_SECONDS)):
             now = time.monotonic()
-            if now - self._ticked >= _TICK_SECONDS:
-                self._ticked = now
-                if self._bond.tokens is not None:
-                    self._bond.tokens.tick((self._endpoint,), now)
-                self._calling.meet({COORDINATOR: self._bond.to_call})
-                self._deliver(self._machine.tick(now))
-                for event in self._machine.take_events():
-                    self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
-                self._tell_trouble(now)
-                for event in self._machine.take_gathered(now):
-                    self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
+            self._tick(now)
             wish = self._machine.wish(now)
             if wish is not None:
                 self._state.ask(wish, self._answered)
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        for sentence in self._bond.tick((self._endpoint,), now):
+            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+        self._calling.meet({COORDINATOR: self._bond.to_call})
+        self._deliver(self._machine.tick(now))
+        for event in self._machine.take_events():
+            self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
+        self._tell_trouble(now)
+        for event in self._machine.take_gathered(now):
+            self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
 
     def _attend(self, event: object) -> bool:
         match event:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +26,14 @@ from cotswold.cluster.blocks import (
     WriteFailed,
     Written,
 )
+from cotswold.cluster.messages import FINISH_SECONDS
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
-from cotswold.errors import FormatError, MachineError, StoreError
+from cotswold.errors import MachineError, StoreError
 from cotswold.files.durable import replace_file
-from cotswold.server.copies.saved import Saved
+from cotswold.server.copies.saved import ASIDE, Saved
 
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = FINISH_SECONDS / 2
 _TOGETHER = 0.3
 """Of ``flush_seconds``: so long something waits for what is written with it."""
 _SCRUB_SECONDS = 1.0
@@ -91,7 +93,8 @@ class Disk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._flusher.close(_CLOSE_SECONDS)
+        if not self._flusher.close(_CLOSE_SECONDS):
+            self._trouble(f"it ends, and {self.unsaved_bytes / 1e6:.1f} MB are not on its disk: {self.pace}")
         self._working.close()
         self._store.close()
 
@@ -235,7 +238,8 @@ class Disk:
         except DamagedError as error:
             if all(each.bucket is not None for each in error.damaged):
                 raise
-        self._store.mend()
+        with suppress(MachineError):  # without room for another index: those that are sound are there
+            self._store.mend()
         return self._store.heads()
 
     def _tell_renewed(self, renewed: Renewed) -> None:
@@ -261,11 +265,12 @@ def open_disk(
     damaged: Callable[[str], None],
     trouble: Callable[[str], None],
 ) -> Disk:
-    """As `Disk`; one that is damaged as a whole is moved aside, and begun anew."""
+    """As `Disk`; one that is damaged as a whole is moved aside, and begun anew. One of another version is
+    sound: FormatError is raised."""
     try:
         return Disk(folder, flush_seconds, saved, damaged, trouble)
-    except (StoreError, FormatError) as error:
-        aside = folder.with_name(f"{folder.name}-damaged-{time.time_ns()}")
+    except StoreError as error:
+        aside = folder.with_name(f"{folder.name}{ASIDE}{time.time_ns()}")
         folder.rename(aside)
         trouble(f"{error}; it is {aside} now, and an empty one is begun")
         return Disk(folder, flush_seconds, saved, damaged, trouble)

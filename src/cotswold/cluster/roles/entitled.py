@@ -21,7 +21,7 @@ from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
 from cotswold.server.control.reign import FromServers
 from cotswold.server.messages import COORDINATOR, Create, Ended, Here
-from cotswold.server.names import run_of
+from cotswold.server.names import is_run, run_of
 
 _SERVER, _STATION = "server-", "station-"
 _TEXT_LETTERS = 1024
@@ -75,6 +75,8 @@ def _wrong_run(wanted: Create) -> str:
             return "oversized"
         described = Description.of(wanted.description)
     except ValueError:
+        return "malformed"
+    if not is_run(wanted.run):
         return "malformed"
     are_its_own = all(run_of(each) == wanted.run for each in wanted.buckets)
     are_once = len(set(wanted.buckets)) == len(wanted.buckets)

@@ -20,6 +20,7 @@ from typing import Any, cast, get_args
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.description import Description
 from cotswold.cluster.messages import (
+    FINISH_SECONDS,
     Controllers,
     Count,
     Export,
@@ -70,6 +71,8 @@ from cotswold.server.messages import (
 from cotswold.server.names import run_of
 
 _TICK_SECONDS = 0.05
+_ROOM_SECONDS = FINISH_SECONDS / 2
+"""For which it is waited, at the end, until a disk has written so much that it takes more."""
 _BATCH = 256
 """So many messages are heard before what waits is applied, whatever else has come."""
 _UNREAD_BYTES = 1 << 24
@@ -116,6 +119,7 @@ def main(
             with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.trouble) as own:
                 role.save(own, flush_seconds)
                 role.run()
+                role.finish()
     return 0
 
 
@@ -175,6 +179,17 @@ class KeeperRole:
             if self._heard >= _BATCH:
                 self._go_on()
             self._tick(time.monotonic())
+
+    def finish(self) -> None:
+        """It is over: apply what waits, and give the disk what it has not, as far as it has room for that in
+        a while."""
+        self._go_on()
+        deadline = time.monotonic() + _ROOM_SECONDS
+        while self._saving is not None and not self._saving.finish(time.monotonic()):
+            if time.monotonic() > deadline:
+                self.trouble("it ends, and its disk has no room for all that is different")
+                return
+            time.sleep(_TICK_SECONDS)
 
     def _attend(self, event: object) -> bool:
         """What has come; False once it is over. Nothing refers to a message afterwards but what was kept."""
@@ -316,10 +331,10 @@ class KeeperRole:
         self._ticked = now
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
-        if self._bond.tokens is not None:
-            self._bond.tokens.tick(self._ways.each, now)
-            self._machine.address = self._ways.updates.address
-            self._machine.peer_address = self._ways.replication.address
+        for sentence in self._bond.tick(self._ways.each, now):
+            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+        self._machine.address = self._ways.updates.address
+        self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
         self._tell_short()

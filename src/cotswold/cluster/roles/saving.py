@@ -12,6 +12,7 @@ is not on the disk, grows, and people are told that, and why.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from cotswold.cluster.arithmetic import Array, bytes_of
@@ -46,8 +47,7 @@ class Saving:
     def tick(self, now: float) -> None:
         """Time has passed; to be called many times in ``flush_seconds``."""
         self._disk.belong(self._machine.cluster, now)
-        for bucket in self._machine.take_forgotten():
-            self._disk.forget(bucket)
+        self._forget()
         for bucket in self._machine.take_recalls():
             self._disk.read(bucket, partial(self._machine.recalled, bucket))
         self._disk.scrub(now)
@@ -55,6 +55,12 @@ class Saving:
         if now >= self._offer_at:
             self._give(now)
         self._watch(now)
+
+    def finish(self, now: float) -> bool:
+        """It is over: give the disk all that is different. False where that has no room for it now."""
+        self._forget()
+        self._spreading.note(self._machine.different, now)
+        return self._offer(self._spreading.all)
 
     def unsaved(self, run: str, now: float) -> Unsaved:
         """How much could be lost at this moment, of a run or of all."""
@@ -65,13 +71,21 @@ class Saving:
         return Unsaved(dirty, self._window(now), self._longest, self._flush_seconds)
 
     def _give(self, now: float) -> None:
-        for bucket in self._spreading.due(now):
+        if not self._offer(self._spreading.due(now)):
+            self._offer_at = now + _AGAIN_SECONDS
+
+    def _offer(self, buckets: Iterable[str]) -> bool:
+        for bucket in buckets:
             number, saved = self._machine.save(bucket)
             if not self._disk.write(number, saved, self._spreading.since(bucket)):
                 self._machine.unsaved(number)
-                self._offer_at = now + _AGAIN_SECONDS
-                return
+                return False
             self._spreading.given(bucket)
+        return True
+
+    def _forget(self) -> None:
+        for bucket in self._machine.take_forgotten():
+            self._disk.forget(bucket)
 
     def _window(self, now: float) -> float:
         return max(self._spreading.window_seconds(now), self._disk.window_seconds)

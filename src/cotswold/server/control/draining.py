@@ -22,6 +22,8 @@ from cotswold.server.messages import Draining
 from cotswold.server.names import spoken
 
 _PAUSE_SECONDS = 0.1
+UNDER_WAY = " is copied to "
+"""What `Draining` says of a server of whose copies one is on its way to another."""
 
 
 @dataclass
@@ -85,12 +87,12 @@ class Drains:
         copies = known.copies
         if not copies:
             return Draining(server, 0, f"{server} has no copies")
+        moving = next((each for each in copies if each in self._board.learning), None)
         waits = [self._filling.waiting[each].why for each in copies if each in self._filling.waiting]
-        if waits:
+        if waits and moving is None:
             more = f" (and {len(waits) - 1} more buckets)" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)
-        moving = [each for each in copies if each in self._board.learning]
-        first = f"; {spoken(moving[0])} is copied to {_learner(self._board, moving[0])}" if moving else ""
+        first = "" if moving is None else f"; {spoken(moving)}{UNDER_WAY}{_learner(self._board, moving)}"
         return Draining(server, len(copies), f"{server} has {len(copies)} copies{first}")
 
 

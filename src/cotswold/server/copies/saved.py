@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from cotswold.server.messages import Change
 
+ASIDE = "-damaged-"
+"""In the name of a disk that was moved aside, after the name that it had, and before the time."""
+
 
 @dataclass(frozen=True)
 class Saved:

@@ -45,7 +45,12 @@ class Spreading:
         late = sum(now - since >= self._seconds for since in self._since.values())
         count = min(len(self._since), max(int(share), late))
         self._share = min(1.0, max(0.0, share - count))
-        return list(self._since)[:count]
+        return self.all[:count]
+
+    @property
+    def all(self) -> list[str]:
+        """Those that are different, the oldest first; then `given`."""
+        return list(self._since)
 
     def since(self, bucket: str) -> float:
         """When its oldest change was made that the disk was not given, or before."""

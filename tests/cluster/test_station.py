@@ -1,0 +1,107 @@
+"""The supervisor of a host, with processes that do nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cluster.standing import settings_of
+from tests.cluster.test_staff import Machines
+
+from cotswold.cluster import station as module
+from cotswold.cluster.station import Drained, Station
+from cotswold.errors import UserError
+from cotswold.files import replace_file
+from cotswold.host import Token
+from cotswold.server.messages import Draining
+
+Events = list[tuple[str, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END_SECONDS", 0.0)  # these processes end when they are told how
+    monkeypatch.setattr(module, "_STILL_SECONDS", 0.3)
+
+
+def told(events: Events, kind: str) -> list[str]:
+    return [sentence for each, _, sentence in events if each == kind]
+
+
+def step(station: Station, is_so: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not come to that"
+        station.step(0.02)
+
+
+class Disk:
+    """Where names are written, which is full at times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        monkeypatch.setattr("cotswold.cluster.naming.replace_file", self.write)
+
+    def write(self, path: Path, content: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, content)
+
+
+def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, machines, events = Disk(monkeypatch), Machines(here=2), Events()
+    settings = settings_of(tmp_path / "a", 1, servers=1)
+    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+        server = next(each for each in machines.started if each.name == "server-a-0")
+        station._lives["server-a-0"].began -= 100.0  # it has lived for long
+        disk.is_full = True
+        server.exit = -9
+        os.write(server._write, b"x")
+        step(station, lambda: told(events, "failed"))
+        for _ in range(10):
+            station.step(0.02)
+        assert 2 <= len(told(events, "failed")) <= 5, "later and later"
+        assert "No space left" in told(events, "failed")[0]
+        disk.is_full = False
+        step(station, lambda: machines.started[-1].name == "server-a-0.1")
+
+
+@pytest.mark.parametrize(
+    ("answers", "drained"),
+    [
+        (["1 has 2 copies; 0001 is copied to server-b-0"] * 9, Drained(0)),
+        ([f"it waits for reason {number}" for number in range(9)], Drained(0)),
+        (["no other server has room"] * 9, Drained(2)),
+        ([], Drained(0, ("server-a-0",))),
+    ],
+)
+def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], drained: Drained
+) -> None:
+    heard = [Draining("server-a-0", 2, each) for each in answers] + [Draining("server-a-0", 0, "")]
+
+    def hear(self: Station, seconds: float) -> object:
+        time.sleep(0.1)
+        return heard.pop(0) if answers and heard else None
+
+    settings = settings_of(tmp_path / "a", 1, servers=1)
+    with Station(settings, Token.new(), processes=Machines(here=2)) as station:
+        monkeypatch.setattr(Station, "_hear", hear)
+        assert station.drain(10.0) == drained
+
+
+def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path: Path) -> None:
+    settings, disks = settings_of(tmp_path / "a", 1, servers=1), tmp_path / "a" / "servers"
+    for own in ("server-a-0", "server-a-0-damaged-17"):
+        (disks / own).mkdir(parents=True)
+    machines = Machines(here=2)
+    Station(settings, Token.new(), processes=machines).close()
+    (disks / "server-127-0-0-1-0").mkdir()
+    with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
+        Station(settings, Token.new(), processes=machines)
