@@ -1,0 +1,59 @@
+"""Runs whose servers could not give each other what they have."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from tests.cluster.opened_replicas import SIZE, Opener
+from tests.cluster.opened_replicas import opened as opened
+
+from cotswold.cluster.description import Description
+from cotswold.cluster.fitting import check_messages
+from cotswold.cluster.roles.updates import said
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import UserError
+from cotswold.optim.updates import Adagrad, Rule, Sgd
+from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.server.staleness import Staleness
+
+MIB = 1 << 20
+ROWS = 1024
+"""Of a tensor of 1 GiB."""
+
+
+def described(count: int, rule: Rule, shard_bytes: int = MIB, rows: int = ROWS) -> Description:
+    settings = Asynchronous("run", "x", rule, {"weights": 1 << 18}, 4, Room(1, 1), Staleness())
+    return Description("run", (("weights", rows, 1 << 18),), "float32", shard_bytes, count, said(settings))
+
+
+@pytest.mark.parametrize(("rule", "vectors", "fits"), [(Sgd(), 1, 2), (Adagrad(), 2, 4)])
+def test_of_a_run_whose_buckets_are_too_long_for_messages_it_is_said_how_many_there_must_be(
+    rule: Rule, vectors: int, fits: int
+) -> None:
+    check_messages(described(fits, rule), vectors, 1024 * MIB)
+    with pytest.raises(UserError, match=r"cluster\.buckets = ") as caught:
+        check_messages(described(fits - 1, rule), vectors, 1024 * MIB)
+    found = re.search(r"buckets = (\d+)", str(caught.value))
+    assert found is not None
+    check_messages(described(int(found[1]), rule), vectors, 1024 * MIB)
+
+
+def test_shards_that_are_too_long_for_messages_are_named() -> None:
+    with pytest.raises(UserError, match=r"training\.shard_kilobytes"):
+        check_messages(described(64, Adagrad(), 600 * MIB), 2, 1024 * MIB)
+
+
+def test_servers_that_could_send_no_copy_are_not_started(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Any] = []
+    made = Endpoint.__init__
+
+    def narrow(*given: Any, **more: Any) -> None:
+        made(*given, **{**more, "message_bytes": 1024})
+
+    monkeypatch.setattr(Endpoint, "__init__", narrow)
+    with pytest.raises(UserError, match=r"cluster\.buckets = "):
+        opened(events=events, servers=2, copies=2, buckets=1, rule=Adagrad(), arguments={"size": 4 * SIZE})
