@@ -222,6 +222,9 @@ class KeeperRole:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
             case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
                 self._post.endpoint.refused["malformed"] += 1
+            case Forget():
+                self._do(sender, message)
+                self._let_go()
             case _ if isinstance(message, _HEARD):
                 self._do(sender, cast(ToKeeper, message))
             case _:
@@ -258,6 +261,12 @@ class KeeperRole:
             self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
         self._runs[run] = found
+
+    def _let_go(self) -> None:
+        """Nothing is kept of runs of which the machine has nothing; one that comes again is described anew."""
+        for run in self._runs.keys() - {*self._machine.runs}:
+            del self._runs[run]
+            self._clients.forget(run)
 
     def _tell_malformed(self, run: str, why: str) -> None:
         """People should know of a run that gets no copies here; it is described again and again."""
