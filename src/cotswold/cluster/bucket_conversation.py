@@ -128,14 +128,22 @@ class BucketConversation(ReplicaConversation):
             return super()._let_know(name, why, now)
         self.watching.forget(name)
         if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
-            self._keepers.ended(name, why)
+            self._keepers.ended(name, why, now)
+            self._start_due(now)
         return []
+
+    def _start_due(self, now: float) -> None:
+        """Servers and controllers of the run that are to be there again."""
+        if isinstance(self._keepers, Keepers):
+            for name, sentence in self._keepers.start_due(now):
+                self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
         if isinstance(self._keepers, StandingServers):
             self._keepers.look(now)
             if trouble := self._keepers.trouble(now):
                 self._on_event("waiting", {"name": self._keepers.run, "sentence": trouble})
+        self._start_due(now)
         super()._tick(now)
 
     def _peer_moved(self, name: str) -> None:

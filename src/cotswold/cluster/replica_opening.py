@@ -230,10 +230,10 @@ class ReplicaOpening(Opening):
         if isinstance(keepers, StandingServers):
             self._await_controllers(keepers)
         else:
-            keepers.start_controller()
+            keepers.start_controller(time.monotonic())
             self._await("the controller", lambda: keepers.has_controller)
             for _ in range(self._settings.servers):
-                keepers.start_server()
+                keepers.start_server(time.monotonic())
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
         self._post.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets

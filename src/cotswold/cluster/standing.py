@@ -152,7 +152,7 @@ class StandingServers:
     def tell(self, client: str) -> None:
         """Where controllers are, a client has been told for ever."""
 
-    def ended(self, name: str, why: str) -> None:
+    def ended(self, name: str, why: str, now: float) -> None:
         """That is somebody else's."""
 
     def create(self, wanted: Create) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cotswold.cluster.lives import Life
 from cotswold.cluster.messages import Finish, Happened, Serving
 from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
@@ -62,10 +63,6 @@ OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
 PRELOADED = ("cotswold.cluster.roles.keeper", "cotswold.cluster.roles.controller")
 _TICK_SECONDS = 0.1
-_PATIENCE_SECONDS = 0.2
-_MOST_SECONDS = 10.0
-_WELL_SECONDS = 10.0
-"""Whoever has lived so long is started again at once."""
 _END_SECONDS = 2.0
 _ASK_SECONDS = 0.3
 _STILL_SECONDS = 3.0
@@ -130,17 +127,6 @@ class StationSettings:
         return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
 
 
-@dataclass
-class _Life:
-    """Of a process that is to be here, whatever its name is at a time."""
-
-    began: float
-    ends: int = 0
-    """In a row, each soon after the start."""
-    due: float | None = None
-    """When the next is started; None while one runs."""
-
-
 class Station:
     """That of this host; use in a ``with`` statement, or `close`."""
 
@@ -176,7 +162,7 @@ class Station:
             self._controllers = controllers_at(settings.controllers)
             self._staff = Staff(own, here, _no_worker, restarts=False)
             opened.callback(self._staff.close)
-            self._lives: dict[str, _Life] = {}
+            self._lives: dict[str, Life] = {}
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
             self._served: set[str] = set()
@@ -269,12 +255,12 @@ class Station:
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
-            self._lives[name] = _Life(now)
+            self._lives[name] = Life(now)
             self._start(name, name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
-            self._lives[disk] = _Life(time.monotonic())
+            self._lives[disk] = Life(time.monotonic())
             self._start(disk, self._disks.next_of(disk))
 
     def _seek(self, now: float) -> None:
@@ -300,9 +286,9 @@ class Station:
             self._staff.start(call)
         except CotswoldError as error:
             self._on_event("failed", name, f"{name} cannot be started: {error}")
-            self._again(life, time.monotonic())
+            self._lives[life].ended(time.monotonic())
             return
-        self._lives[life].began, self._lives[life].due = time.monotonic(), None
+        self._lives[life].started(time.monotonic())
         self._names[name] = life
 
     def _ended(self, descriptor: int) -> None:
@@ -320,19 +306,13 @@ class Station:
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
             )
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
-        self._again(life, now, ended.name)
-
-    def _again(self, life: str, now: float, last: str = "") -> None:
-        known = self._lives[life]
-        known.ends = known.ends + 1 if now - known.began < _WELL_SECONDS else 0
-        wait = 0.0 if known.ends < 2 else min(_MOST_SECONDS, _PATIENCE_SECONDS * 2 ** (known.ends - 2))
-        known.due = now + wait
+        self._lives[life].ended(now)
 
     def _start_due(self, now: float) -> None:
         if self._untold and now - self._told > 1.0:
             self._tell(now)
         for life, known in self._lives.items():
-            if known.due is not None and known.due <= now:
+            if known.is_due(now):
                 is_server = life in self._disks.disks
                 self._start(life, self._disks.next_of(life) if is_server else life)
 
