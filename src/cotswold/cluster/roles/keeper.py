@@ -263,7 +263,7 @@ class KeeperRole:
         self._runs[run] = found
 
     def _let_go(self) -> None:
-        """Nothing is kept of runs of which the machine has nothing; one that comes again is described anew."""
+        """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
         for run in self._runs.keys() - {*self._machine.runs}:
             del self._runs[run]
             self._clients.forget(run)
