@@ -112,6 +112,9 @@ class BucketConversation(ReplicaConversation):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
                     self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
+            case m.Removed(run) if isinstance(self._keepers, StandingServers):
+                if sender in self._keepers.controllers:
+                    self._keepers.removed(run)
             case Counts() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", told(rows))
