@@ -22,7 +22,7 @@ from torch import Tensor
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.description import Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
-from cotswold.cluster.fitting import check_messages
+from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Made, Serving
@@ -225,6 +225,7 @@ class ReplicaOpening(Opening):
         if self._keepers is None:
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
+        check_description(description)
         vectors = 1 + len(self._learning.rule.keeps)
         check_messages(description, vectors, self._post.endpoint.message_bytes)
         if isinstance(keepers, StandingServers):
