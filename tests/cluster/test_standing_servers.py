@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
+from cotswold.cluster import TroubleError
+from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
 from cotswold.server.messages import Create, EventSeen, Looked, Remove
@@ -85,3 +90,13 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     servers, post = begun("sixth")
     servers.look(time.monotonic())
     assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
+
+
+def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation.outlived = True
+    conversation._keepers = cast(
+        StandingServers, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
+    )
+    with pytest.raises(TroubleError, match="the controllers refuse this run; see cotswold cluster status"):
+        conversation.create(Create("run", "", ("run/0000",), 1), 0.0)

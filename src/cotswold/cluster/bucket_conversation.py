@@ -158,10 +158,19 @@ class BucketConversation(ReplicaConversation):
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
-                raise self.unanswered(unknown, seconds)
+                raise self._unmade(unknown, seconds)
             if waited > USUAL_SECONDS and not is_told:
                 is_told = True
                 of = f"{len(unknown)} of {len(wanted.buckets)} parts of the parameters"
                 self._on_event("waiting", {"name": wanted.run, "sentence": f"waiting for servers for {of}"})
             self._keepers.create(wanted)
             self.step(self.tick_seconds)
+
+    def _unmade(self, buckets: Sequence[str], seconds: float) -> TroubleError:
+        """What is said of buckets that no server has been given for so long."""
+        if not self.outlived:
+            return self.unanswered(buckets, seconds)
+        return TroubleError(
+            f"{len(buckets)} parts of the parameters have been given to no server for {seconds:g} s: none "
+            "lives, or the controllers refuse this run; see cotswold cluster status"
+        )
