@@ -14,6 +14,7 @@ from cotswold.cluster.messages import Count, Counts, Happened, Serving
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.restoring import Restoring, told
+from cotswold.cluster.since_begun import SinceBegun
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
@@ -42,6 +43,7 @@ class BucketConversation(ReplicaConversation):
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandingServers)
+        self._since = SinceBegun()
         self._restoring = Restoring(machine.shards)
         self._patience = patience
 
@@ -100,6 +102,9 @@ class BucketConversation(ReplicaConversation):
             f"{many} of the parameters said nothing for {seconds:g} s: no server that lives has a copy, or "
             "none is reached; resume the run"
         )
+
+    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+        return self._since.of(message) if self.outlived and isinstance(message, Counts) else message
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
         match message:
