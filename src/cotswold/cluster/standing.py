@@ -88,7 +88,8 @@ class StandingServers:
             with suppress(FileNotFoundError, MalformedError):
                 noted = read_object(note)
                 self._before = [take(noted, "run", str)]
-                self._before += [each for each in noted.get("before", []) if isinstance(each, str)]
+                before = noted.get("before")
+                self._before += map(str, before) if isinstance(before, list) else []
             self._write_note()
         self._looked, self._began = float("-inf"), time.monotonic()
         self._unanswered: float | None = None
