@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
+from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.description import Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
@@ -33,7 +34,6 @@ from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
-from cotswold.cluster.rotating import FILE_VARIABLE
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
@@ -41,7 +41,6 @@ from cotswold.cluster.standing import StandingServers, controllers_at
 from cotswold.cluster.transport import Endpoint, Ready
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
-from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
@@ -314,8 +313,7 @@ class ReplicaOpening(Opening):
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
-        names = (FILE_VARIABLE, CLUSTER_VARIABLE) if self._controllers else ()
-        own = {each: os.environ[each] for each in names if each in os.environ}
+        own = handed_on(os.environ) if self._controllers else {}
         return replace(call, environ={**call.environ, **own})
 
     # --- what processes are told ---
