@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.cluster.rotating import Rotating
+from cotswold.errors import MachineError
 
 _OVER_SECONDS = 3.0
 _CALM_SECONDS = 1.0
@@ -38,6 +39,13 @@ class Bond:
             self._first = now
         self._last = now
         return now - self._first > _OVER_SECONDS
+
+    def over(self, name: str, why: str) -> MachineError:
+        """What the process called ``name`` ends with, as the connection was lost."""
+        return MachineError(
+            f"{name} lost whoever started it ({why}), and ends; resume the run, or start its host's "
+            "'cotswold cluster' again"
+        )
 
     @property
     def _may_be_made_anew(self) -> bool:

@@ -187,7 +187,7 @@ class ControllerRole:
             case Ready():
                 self._state.take()
             case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                raise self._bond.over(self._name, why)
             case _:
                 pass
         return True

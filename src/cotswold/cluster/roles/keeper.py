@@ -43,7 +43,6 @@ from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport.address import Address
-from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
@@ -188,7 +187,7 @@ class KeeperRole:
             case Ready() if self._disk is not None:
                 self._disk.take()
             case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                raise self._bond.over(self._name, why)
             case _:
                 pass
         return True
