@@ -10,13 +10,12 @@ from tests.ports import free_ports
 
 from cotswold.api.operating import operator
 from cotswold.api.standing import _drained, cluster_tokens, made_tokens
-from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, cluster_environ, tokens_of_cluster
+from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
 from cotswold.cluster.transport import Endpoint, Message
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.server.messages import CONTROLLERS, Look
 
 
@@ -48,15 +47,6 @@ def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:
     made = made_tokens(path)
     assert path.exists() and not hasattr(made, "text")
     cluster_tokens(path)
-
-
-def test_processes_elsewhere_are_told_the_whole_path_of_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    environ = {FILE_VARIABLE: "token", CLUSTER_VARIABLE: "secret", "HOME": "/"}
-    assert cluster_environ(environ) == {FILE_VARIABLE: str(tmp_path / "token"), CLUSTER_VARIABLE: "secret"}
-    assert cluster_environ({}) == {}
 
 
 def test_who_operates_a_cluster_has_all_tokens_of_the_file_that_the_environment_names(

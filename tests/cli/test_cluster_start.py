@@ -1,4 +1,4 @@
-"""`cotswold cluster start`: what its options become."""
+"""What `cotswold cluster start` and `add` make of their words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from tests.cli.command import cotswold
 
 from cotswold.cli import cluster_start
+from cotswold.cli.main import main
 from cotswold.cluster.station import StationSettings
 
 
@@ -34,3 +35,26 @@ def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
 def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
     said = cotswold("cluster", "start", "--copies", 2, "--copies-min", 3)
     assert said.status == 2 and "at least 3 of 2 copies" in said.error
+
+
+@pytest.mark.parametrize(("words", "way"), [([], "star"), (["--way", "chain"], "chain")])
+@pytest.mark.parametrize("verb", [["start"], ["add", "--controllers", "127.0.0.1"]], ids=["start", "add"])
+def test_copies_come_by_the_way_that_is_named(
+    verb: list[str], words: list[str], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[StationSettings] = []
+
+    def serve(settings: StationSettings, token_file: Path | None) -> int:
+        served.append(settings)
+        return 0
+
+    monkeypatch.setattr(cluster_start, "_serve", serve)
+    with pytest.raises(SystemExit, match="0"):
+        main(["cluster", *verb, *words])
+    assert [each.copying.way for each in served] == [way]
+
+
+def test_a_way_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["cluster", "start", "--way", "ring"])
+    assert "chain" in capsys.readouterr().err

@@ -71,6 +71,12 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
     assert lines[-1].split(maxsplit=2) == ["2", "min", "a is there, on host a"]
 
 
+def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
+    assert "refused" not in "".join(lines_of(Overview(looked(), {}))[:2])
+    _, said, *_ = lines_of(Overview(looked(refused=(("malformed", 2), ("oversized", 1))), {}))
+    assert said == "messages that it has refused: 2 malformed, 1 oversized"
+
+
 def test_an_empty_cluster_says_so() -> None:
     lines = lines_of(Overview(looked(servers=(), runs=(), short=(), moving=0, events=()), {}))
     assert "no server is there yet" in lines and "no run is here" in lines

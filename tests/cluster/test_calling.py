@@ -7,11 +7,14 @@ import pytest
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import Calling
 from cotswold.cluster.roles.clients import Clients, scoped
+from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.standing import controllers_at, place_of
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
+from cotswold.server.messages import Here
+from measures.fuzzing.keeper import ADDRESS
 
 
 def test_a_peer_whose_network_is_down_is_passed_over() -> None:
@@ -26,6 +29,25 @@ def test_a_peer_whose_network_is_down_is_passed_over() -> None:
 
         Calling(way).meet({"gone": "elsewhere", "b": there, "unknown": ""})
         assert list(a.peers) == ["b"]
+
+
+def test_an_address_at_which_nobody_can_be_called_is_counted_and_others_are_called() -> None:
+    token = Token.new()
+    with Endpoint(token, "a") as a, Endpoint(token, "b") as b:
+        elsewhere = "host 1 challenge ipc:///tmp/nowhere - hmac"
+        Calling(lambda address: a).meet({"lost": elsewhere, "none": "no address", "b": b.address})
+        assert list(a.peers) == ["b"] and a.refused["malformed"] == 2
+
+
+@pytest.mark.parametrize("where", ["- -", "- tcp://foo", "- tcp://:1", "ipc:///tmp/nowhere -"])
+def test_a_controller_hears_of_no_server_that_it_cannot_call(where: str) -> None:
+    address, known = f"host 1 challenge {where} hmac", ADDRESS
+    for here in (
+        Here("server-a-9", "host", address, 1, ()),
+        Here("server-a-9", "host", known, 1, (), (), address),
+    ):
+        assert wrong("server-a-9", here) == "malformed"
+    assert wrong("server-a-9", Here("server-a-9", "host", known, 1, (), (), known)) == ""
 
 
 def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() -> None:

@@ -18,7 +18,19 @@ from cotswold.cluster.roles.updates import asynchronous_of, said
 from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Assign, Create, Described, Group, Order, Prepare, Write
+from cotswold.server.messages import (
+    COORDINATOR,
+    Assign,
+    Create,
+    Described,
+    Group,
+    Look,
+    Looked,
+    Order,
+    Prepare,
+    Send,
+    Write,
+)
 from cotswold.server.staleness import Staleness
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.keeper import CONTROLLER, OWN, KeeperVictim
@@ -167,6 +179,17 @@ def test_a_server_makes_a_bucket_of_a_run_before_it_knows_it(
     """So what no check has thought of ends nothing either."""
     monkeypatch.setattr(Description, "_check", lambda _: None)
     check_refused(SPOILT[what])
+
+
+def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    victim, told = ControllerVictim(), list[Send]()
+    monkeypatch.setattr(victim._post, "deliver", told.extend)
+    victim.attend(Letter("coordinator", created("r" * 600)))
+    victim.attend(Letter("operator", Look()))
+    (looked,) = [each.message for each in told if isinstance(each.message, Looked)]
+    assert looked.refused == (("oversized", 1),)
 
 
 @pytest.mark.parametrize(

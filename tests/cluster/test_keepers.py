@@ -8,6 +8,20 @@ from typing import Any, cast
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.messages import Controllers, Serving
 from cotswold.cluster.settings import ClusterSettings
+from cotswold.errors import MachineError
+
+
+class Staff:
+    """Who was started; nobody once ``trouble`` says why."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.trouble = ""
+
+    def start(self, call: str, *, spread: bool = False) -> None:
+        if self.trouble:
+            raise MachineError(self.trouble)
+        self.started.append(call)
 
 
 class Post:
@@ -35,11 +49,39 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
     started: list[dict[str, Any]] = []
 
     class Staff:
-        def start(self, call: dict[str, Any]) -> None:
+        def start(self, call: dict[str, Any], **_: object) -> None:
             started.append(call)
 
     settings = ClusterSettings(servers=3, server_copies=3, server_copies_min=2)
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
-        Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller()
+        Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
     assert (started[0]["control"]["copies"], started[0]["control"]["least"]) == (3, 2)
+
+
+def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:
+    staff, now = Staff(), 0.0
+    with ExitStack() as held:
+        keepers = Keepers(
+            *(ClusterSettings(), cast(Any, staff), cast(Any, Post())),
+            *(cast(Any, lambda name, role, arguments: name), held),
+        )
+        keepers.start_controller(now)
+        keepers.start_server(now)
+        while now < 60.0:  # as if its disk were full
+            if staff.started[-1].startswith("server"):
+                keepers.ended(staff.started.pop(), "was ended", now)
+            assert keepers.start_due(now) == []
+            now += 0.1
+        ((life, name),) = keepers._due.items()
+        assert life == "server-0" and 8 < int(name.removeprefix("server-0.")) < 20, "not 600 times"
+        assert staff.started == [CONTROLLER]
+
+        staff.trouble = "no process can be made"
+        keepers.ended(CONTROLLER, "was killed", now)
+        assert (CONTROLLER, f"{CONTROLLER} cannot be started: {staff.trouble}") in keepers.start_due(now + 20)
+        staff.trouble = ""
+        assert keepers.start_due(now + 60) == [] and staff.started == [CONTROLLER, name, CONTROLLER]
+        keepers.ended(name, "was killed", now + 90)
+        assert keepers.start_due(now + 90) == [], "it has lived for long: at once"
+        assert len(staff.started) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ def test_a_run_that_goes_on_has_the_cluster_forget_what_a_killed_process_of_it_l
             until(lambda: left not in [each.run for each in overview(operator).looked.runs])
             assert len(overview(operator).looked.runs) == 1
             check_tallies(again)
+    assert json.loads(Path(note).read_text())["before"] == [], "a controller has said so"
 
 
 def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, cluster: Cluster) -> None:

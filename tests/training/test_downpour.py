@@ -165,6 +165,7 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path: Path) -> None:
         ('workers = 2, replication = "chain"', {}, "one server has each part"),
         ("processes = 2, servers = 2, server_copies = 2", {}, "servers that keep no copies"),
         ("servers = 2, server_copies = 2", {"record_traffic": True}, "take one of it"),
+        ('parameter_servers = "a", spread_servers = true', {}, "take cluster.spread_servers out"),
     ],
 )
 def test_what_does_nothing_is_refused(

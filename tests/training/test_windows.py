@@ -15,7 +15,7 @@ def counts(unsaved: Unsaved | None) -> Counts:
 
 def test_servers_without_disks_say_nothing() -> None:
     windows = Windows()
-    assert windows.said([counts(None)]) == {} and windows.warning is None
+    assert windows.said([counts(None)]) == {} and windows.warning("events") is None
 
 
 def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> None:
@@ -26,10 +26,14 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
         "window_seconds": 0.3,
         "longest_window_seconds": 7.0,
     }
-    assert windows.warning is not None and "for up to 7.0 s, and flush_seconds is 1;" in windows.warning
+    said = windows.warning("the host's events.jsonl")
+    assert (
+        said is not None
+        and "for up to 7.0 s, and flush_seconds is 1; the host's events.jsonl says why" in said
+    )
 
 
 def test_a_window_that_is_a_little_late_is_no_warning() -> None:
     windows = Windows()
     windows.said([counts(Unsaved(10, 0.5, 1.9, 1.0))])
-    assert windows.warning is None
+    assert windows.warning("events") is None

@@ -6,7 +6,7 @@ Knows: the words of the commands. Does not know: which processes there are.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from cotswold.cluster.state import Place
@@ -30,6 +30,7 @@ def start(
     token_file: Path | None = None,
     copies: int = 3,
     copies_min: int = 1,
+    way: Literal["star", "chain"] = "star",
     flush_seconds: float = 1.0,
     disks: bool = True,
     etcd: str | None = None,
@@ -79,6 +80,9 @@ def start(
         Of each part of the parameters, 1 to 5, on different servers, and on different hosts where there are.
     copies_min
         With fewer copies than that pushes wait.
+    way
+        How what changes comes to the copies: in a `star` the server that leads sends it to each, in a `chain`
+        to one, which hands it on to the next. The same on all hosts.
     flush_seconds
         What changes is on disk after so long: what may be lost where all copies die at once.
     disks
@@ -124,7 +128,7 @@ def start(
         name,
         _roads(updates, replication),
         control,
-        Copying(least=copies_min),
+        Copying(least=copies_min, way=way),
         flush_seconds if disks else None,
         encrypt,
         _ports(ports),
@@ -140,6 +144,7 @@ def add(
     folder: Path = Path("cluster-added"),
     token_file: Path | None = None,
     copies_min: int = 1,
+    way: Literal["star", "chain"] = "star",
     flush_seconds: float = 1.0,
     disks: bool = True,
     updates: str | None = None,
@@ -173,6 +178,8 @@ def add(
         COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN by default.
     copies_min
         As for the other hosts.
+    way
+        As for the other hosts.
     flush_seconds
         What changes is on disk after so long.
     disks
@@ -199,7 +206,7 @@ def add(
         folder=folder,
         name=name,
         roads=_roads(updates, replication),
-        copying=Copying(least=copies_min),
+        copying=Copying(least=copies_min, way=way),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
         ports=_ports(ports),

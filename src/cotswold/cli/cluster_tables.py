@@ -29,6 +29,8 @@ def _lines(found: Overview) -> Iterator[str]:
     word = "copy" if looked.copies == 1 else "copies"
     copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
     yield f"{looked.controller} leads the controllers (epoch {looked.epoch}); {copies}"
+    if refused := ", ".join(f"{count} {why}" for why, count in looked.refused if count):
+        yield f"messages that it has refused: {refused}"
     yield ""
     idle = [each for each in looked.servers if each.state in ("ended", "gone") and not each.copies]
     shown = [each for each in looked.servers if each not in idle]

@@ -30,7 +30,8 @@ def worker(
     Machines are joined by Ray (pip install 'cotswold[cluster]'), whose ports belong
     on a network that is trusted. The first machine is the head; the others, any of
     them at any time, also while a run is trained, name its address. All need the same
-    secret: in the variable COTSWOLD_TOKEN, or in a file. Exit code 0: ended as asked;
+    secret: in the variable COTSWOLD_TOKEN, or in a file; and for runs on a cluster of
+    parameter servers with another secret that one, in COTSWOLD_CLUSTER_TOKEN. Exit code 0: ended as asked;
     1: Ray ended by itself; 2: a mistake of the caller's.
 
     Examples:

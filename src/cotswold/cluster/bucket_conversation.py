@@ -14,6 +14,7 @@ from cotswold.cluster.messages import Count, Counts, Happened, Serving
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.restoring import Restoring, told
+from cotswold.cluster.since_begun import SinceBegun
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
@@ -42,6 +43,7 @@ class BucketConversation(ReplicaConversation):
         super().__init__(keepers.post, staff, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandingServers)
+        self._since = SinceBegun()
         self._restoring = Restoring(machine.shards)
         self._patience = patience
 
@@ -101,6 +103,9 @@ class BucketConversation(ReplicaConversation):
             "none is reached; resume the run"
         )
 
+    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+        return self._since.of(message) if self.outlived and isinstance(message, Counts) else message
+
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
         match message:
             case Serving(name) if name == sender and self._keepers.is_one(name):
@@ -112,6 +117,9 @@ class BucketConversation(ReplicaConversation):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
                     self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
+            case m.Removed(run) if isinstance(self._keepers, StandingServers):
+                if sender in self._keepers.controllers:
+                    self._keepers.removed(run)
             case Counts() if message.server == sender:
                 if rows := self._restoring.hear(message, self._keepers.post.groups):
                     self._on_event("restored", told(rows))
@@ -128,14 +136,22 @@ class BucketConversation(ReplicaConversation):
             return super()._let_know(name, why, now)
         self.watching.forget(name)
         if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
-            self._keepers.ended(name, why)
+            self._keepers.ended(name, why, now)
+            self._start_due(now)
         return []
+
+    def _start_due(self, now: float) -> None:
+        """Servers and controllers of the run that are to be there again."""
+        if isinstance(self._keepers, Keepers):
+            for name, sentence in self._keepers.start_due(now):
+                self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
         if isinstance(self._keepers, StandingServers):
             self._keepers.look(now)
             if trouble := self._keepers.trouble(now):
                 self._on_event("waiting", {"name": self._keepers.run, "sentence": trouble})
+        self._start_due(now)
         super()._tick(now)
 
     def _peer_moved(self, name: str) -> None:
@@ -147,10 +163,19 @@ class BucketConversation(ReplicaConversation):
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
-                raise self.unanswered(unknown, seconds)
+                raise self._unmade(unknown, seconds)
             if waited > USUAL_SECONDS and not is_told:
                 is_told = True
                 of = f"{len(unknown)} of {len(wanted.buckets)} parts of the parameters"
                 self._on_event("waiting", {"name": wanted.run, "sentence": f"waiting for servers for {of}"})
             self._keepers.create(wanted)
             self.step(self.tick_seconds)
+
+    def _unmade(self, buckets: Sequence[str], seconds: float) -> TroubleError:
+        """What is said of buckets that no server has been given for so long."""
+        if not self.outlived:
+            return self.unanswered(buckets, seconds)
+        return TroubleError(
+            f"{len(buckets)} parts of the parameters have been given to no server for {seconds:g} s: none "
+            "lives, or the controllers refuse this run; see cotswold cluster status"
+        )

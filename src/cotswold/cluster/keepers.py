@@ -5,7 +5,8 @@ which bucket (`server.control`), what is trained.
 
 A server whose process ends is replaced by one with another name (`copies.saved`), which has nothing but its
 disk, where there are disks; the controller is told at once, and gives it copies. The controller is started
-again under its own name: its state is on the disk.
+again under its own name: its state is on the disk. Whoever ends at once again and again is started later and
+later (`lives`), and so is whoever cannot be started: the others have copies meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cotswold.cluster.lives import Life
 from cotswold.cluster.messages import Controllers, Count, Serving
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.state import Place
+from cotswold.errors import CotswoldError
 from cotswold.host import Call
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of, next_of
@@ -50,6 +53,10 @@ class Keepers:
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
+        self._lives: dict[str, Life] = {}
+        """By the name of the disk, or the controller's."""
+        self._due: dict[str, str] = {}
+        """Likewise: what the next is called, of those of which none runs."""
         if settings.disks is not None:  # of a run that was killed: the state that belongs to them is gone
             shutil.rmtree(settings.disks, ignore_errors=True)
             held.callback(shutil.rmtree, settings.disks, ignore_errors=True)
@@ -78,20 +85,49 @@ class Keepers:
         """Whether a process of this name is, or was, one of these."""
         return name == CONTROLLER or name.startswith("server-")
 
-    def start_controller(self) -> None:
+    def start_controller(self, now: float) -> None:
         """Start it, first of all."""
+        self._begin(CONTROLLER, now)
+
+    def start_server(self, now: float) -> None:
+        """Start one more; the controller is there."""
+        self._number += 1
+        self._begin(f"server-{self._number - 1}", now)
+
+    def start_due(self, now: float) -> list[tuple[str, str]]:
+        """Start again whoever is to be there again; who cannot be started, and a sentence that says so."""
+        failed = []
+        for life, name in list(self._due.items()):
+            if not self._lives[life].is_due(now):
+                continue
+            try:
+                self._start(name)
+            except CotswoldError as error:
+                failed.append((name, f"{name} cannot be started: {error}"))
+                self._lives[life].failed(now)
+            else:
+                del self._due[life]
+                self._lives[life].started(now)
+        return failed
+
+    def _begin(self, name: str, now: float) -> None:
+        self._start(name)
+        self._lives[disk_of(name)] = Life(now)
+
+    def _start(self, name: str) -> None:
+        if name == CONTROLLER:
+            self._start_controller()
+        else:
+            self._start_server(name)
+
+    def _start_controller(self) -> None:
         state = Place(sqlite=str(self._folder / "state.sqlite"))
         settings = self._settings
         control = Control(copies=settings.server_copies, least=settings.copying.least)
         told = {"state": asdict(state), "control": asdict(control)}
         self._staff.start(self._call(CONTROLLER, "controller", told))
 
-    def start_server(self) -> None:
-        """Start one more; the controller is there."""
-        self._number += 1
-        self._start(f"server-{self._number - 1}")
-
-    def _start(self, name: str) -> None:
+    def _start_server(self, name: str) -> None:
         settings = self._settings
         told: dict[str, object] = {"controllers": self.controllers, "copying": asdict(settings.copying)}
         if settings.disks is not None:
@@ -115,14 +151,14 @@ class Keepers:
         """A server or a client is to know where controllers are."""
         self.post.send(client, Controllers(tuple(self.controllers.items())))
 
-    def ended(self, name: str, why: str) -> None:
-        """A process has ended, which is one of these: it is replaced."""
+    def ended(self, name: str, why: str, now: float) -> None:
+        """A process has ended, which is one of these: it is replaced when it is due."""
         self._addresses.pop(name, None)
-        if name == CONTROLLER:
-            self.start_controller()
-        else:
+        if name != CONTROLLER:
             self.post.send(CONTROLLERS, Ended(name, why))
-            self._start(next_of(name))
+        life = disk_of(name)
+        self._due[life] = name if name == CONTROLLER else next_of(name)
+        self._lives[life].ended(now)
 
     def create(self, wanted: Create) -> None:
         """Have the controller make buckets; to be said until `RoutedPost.unknown` has none."""

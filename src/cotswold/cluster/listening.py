@@ -60,6 +60,10 @@ class Listening(ABC):
     def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
         """The connection to a process has ended that is none of the staff, or none any more."""
 
+    def _of_this_run(self, message: AnyMessage) -> AnyMessage:
+        """What a message says, but for what is of other runs."""
+        return message
+
     def _peer_moved(self, name: str) -> None:  # noqa: B027  # most have none that do
         """A peer is somewhere else now, and has not heard what was sent to it last."""
 
@@ -145,7 +149,8 @@ class Listening(ABC):
         """Whether there was anything to hear."""
         event = self.post.receive(timeout)
         match event:
-            case Letter(sender, message):
+            case Letter(sender, said):
+                message = self._of_this_run(said)
                 for hear in self._others:
                     hear(message)
                 self._let_hear(sender, message)

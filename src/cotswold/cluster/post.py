@@ -16,7 +16,7 @@ from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
 from cotswold.cluster.transport import Message as Frame
-from cotswold.errors import MachineError
+from cotswold.errors import ClusterError, MachineError
 from cotswold.server.messages import Message, Send
 
 AnyMessage = Message | beginning.Message
@@ -25,7 +25,7 @@ _TOGETHER_BYTES, _APART_BYTES = 16 << 20, 256 << 10
 """Of messages that go together, but for the last of them: on one host, and to another. There nobody hears the
 first before the last of them has come, so that a slow link would do nothing else meanwhile."""
 
-_UNKNOWN = "unknown"
+_MALFORMED, _UNKNOWN = "malformed", "unknown"
 _UNKNOWN_NAMES = 16
 _CALL_SECONDS = 0.2
 """How often somebody is called who is not there."""
@@ -58,18 +58,22 @@ class Calling:
         self._called: dict[str, float] = {}
 
     def meet(self, peers: Mapping[str, str]) -> None:
-        """These, by name and address; whoever has no address is not called."""
+        """These, by name and address; whoever has no address is not called, and an address at which nobody
+        can be called is counted as malformed: it is what somebody else said."""
         now = time.monotonic()
         for name, address in peers.items():
             if not address:
                 continue
             try:
                 endpoint = self._way(address)
-            except MachineError:  # its network is down: it may be there again
+            except (MachineError, ClusterError):  # its network is down: it may be there again
                 continue
             if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
                 self._called[name] = now
-                endpoint.connect(name, address)
+                try:
+                    endpoint.connect(name, address)
+                except ClusterError:
+                    endpoint.refused[_MALFORMED] += 1
 
 
 class Post:
@@ -132,7 +136,7 @@ class Post:
     def _reason(self, error: MalformedError) -> str:
         """What is counted: of messages of another release the name, of some such names."""
         if not isinstance(error, UnknownError):
-            return "malformed"
+            return _MALFORMED
         reason = f"{_UNKNOWN} {error.name}"
         known = [each for each in self.endpoint.refused if each.startswith(_UNKNOWN)]
         return reason if reason in known or len(known) < _UNKNOWN_NAMES else _UNKNOWN

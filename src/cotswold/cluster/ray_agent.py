@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotswold import __version__
+from cotswold.cluster.cluster_secret import has_one_of
 from cotswold.cluster.notice import notice_of
 from cotswold.cluster.ray_settings import fingerprint
 from cotswold.errors import CotswoldError, UserError
@@ -58,12 +59,19 @@ class Agent:
             socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
         )
 
-    async def start(self, key: int, call: Call) -> int | Refused:
-        """Start a process that is called by ``key`` from now on; returns its number."""
+    async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | Refused:
+        """Start a process that is called by ``key`` from now on; returns its number. ``tokens``: what
+        `tokens_said` says of a cluster's, of which this machine must have one."""
         loop = asyncio.get_running_loop()
         if self._is_leaving:
             return Refused(f"{call.name} cannot be started: {socket.gethostname()} is leaving", False)
         try:
+            if tokens and not has_one_of(tokens, os.environ):
+                raise UserError(
+                    f"{call.name} cannot be started: {socket.gethostname()} has not the token of the cluster "
+                    "of parameter servers; start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN, or with "
+                    "COTSWOLD_CLUSTER_TOKEN_FILE naming the file that has it"
+                )
             async with self._turn:
                 process = await loop.run_in_executor(None, self._server.start, call)
         except CotswoldError as error:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.ray_settings import DEFAULT_PORT, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, granted_cores, token
@@ -87,7 +88,8 @@ def _start(
     given: Token, words: Sequence[str], cores: int | None, environ: Mapping[str, str], output: int | None
 ) -> Child:
     require_ray()
-    variables = {**environ, **ray_environ(given, environ), token.VARIABLE: given.text}
+    own = {**ray_environ(given, environ), **handed_on(environ), token.VARIABLE: given.text}
+    variables = {**environ, **own}
     grant = granted_cores(environ={}) if cores is None else cores
     more = [
         f"--num-cpus={grant}",

@@ -3,7 +3,8 @@
 Knows: Ray's nodes and actors. Does not know: what the processes do, how they reach each other.
 
 On each machine stands an `Agent`, which forks processes there. So a process costs no more than on one host,
-and ends in the same ways. A machine's token is never sent: each has been started with it.
+and ends in the same ways. No token is ever sent, neither the run's nor that of a cluster of parameter servers
+(`cluster_secret`): each machine has been started with it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cotswold import __version__
+from cotswold.cluster.cluster_secret import tokens_said, without_secrets
 from cotswold.cluster.ray_agent import Agent, Facts, Refused
 from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
@@ -86,13 +88,14 @@ class RayProcesses:
         return dict(self._machines.refused)
 
     def start(self, call: Call, machine: str | None = None) -> RayProcess:
-        """Start a process; without ``machine`` where most cores are left. Raises as `Processes.start`."""
+        """Start a process; without ``machine`` where most cores are left. Raises as `Processes.start`, and
+        UserError where the machine has another token of a cluster than the call."""
         call.words()  # what JSON cannot say is refused as anywhere
-        environ = {name: text for name, text in call.environ.items() if name != token.VARIABLE}
         self.machines()
         chosen = self._choose(call, machine)
         key = next(self._keys)
-        answer = self._ask(call.name, chosen, chosen.agent.start.remote(key, replace(call, environ=environ)))
+        told = replace(call, environ=without_secrets(call.environ))
+        answer = self._ask(call.name, chosen, chosen.agent.start.remote(key, told, tokens_said(call.environ)))
         if isinstance(answer, Refused):
             raise (UserError if answer.is_users else MachineError)(answer.why)
         process = RayProcess(call.name, chosen, answer, key)

@@ -20,8 +20,10 @@ import numpy as np
 from torch import Tensor
 
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
+from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.description import Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
+from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Made, Serving
@@ -32,7 +34,6 @@ from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
-from cotswold.cluster.rotating import cluster_environ
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
@@ -223,13 +224,16 @@ class ReplicaOpening(Opening):
         if self._keepers is None:
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
+        check_description(description)
+        vectors = 1 + len(self._learning.rule.keeps)
+        check_messages(description, vectors, self._post.endpoint.message_bytes)
         if isinstance(keepers, StandingServers):
             self._await_controllers(keepers)
         else:
-            keepers.start_controller()
+            keepers.start_controller(time.monotonic())
             self._await("the controller", lambda: keepers.has_controller)
             for _ in range(self._settings.servers):
-                keepers.start_server()
+                keepers.start_server(time.monotonic())
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
         self._post.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
@@ -309,7 +313,7 @@ class ReplicaOpening(Opening):
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
-        own = cluster_environ(os.environ) if self._controllers else {}
+        own = handed_on(os.environ) if self._controllers else {}
         return replace(call, environ={**call.environ, **own})
 
     # --- what processes are told ---

@@ -262,8 +262,13 @@ class Replicas:
         by_number = tuple(versions[shard.number] for shard in self._begun.shards)
         return Snapshot(ledger, vectors, by_number, self._machine.counters)
 
+    @property
+    def are_outlived(self) -> bool:
+        """Whether the servers are those of a cluster that outlives the run."""
+        return self._conversation.outlived
+
     def count(self) -> tuple[Counts, ...]:
-        """What each server has done so far; raises TroubleError where one is gone."""
+        """What each server has done so far, since the run began; raises TroubleError where one is gone."""
         counts: dict[str, Counts] = {}
 
         def hear(message: AnyMessage) -> None:

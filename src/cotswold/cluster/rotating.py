@@ -13,7 +13,6 @@ from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Token, cluster_token_of, token_of
 from cotswold.host.keyring import Keyring, KeyringFile
-from cotswold.host.token import CLUSTER_VARIABLE
 
 _LOOK_SECONDS = 1.0
 FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
@@ -73,11 +72,3 @@ def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
     it; None if there is none."""
     path = environ.get(FILE_VARIABLE, "").strip()
     return KeyringFile(Path(path)) if path else cluster_token_of(environ)
-
-
-def cluster_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What `tokens_of_cluster` needs of an environment, for processes elsewhere: the whole path of a file."""
-    found = {each: environ[each] for each in (FILE_VARIABLE, CLUSTER_VARIABLE) if each in environ}
-    if path := found.get(FILE_VARIABLE, "").strip():
-        found[FILE_VARIABLE] = str(Path(path).absolute())
-    return found

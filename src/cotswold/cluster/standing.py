@@ -79,13 +79,18 @@ class StandingServers:
     def __init__(
         self, post: RoutedPost, controllers: Mapping[str, str], run: str, note: Path | None = None
     ) -> None:
-        """``note``: the file that says what the run was called before, and is called from now on."""
+        """``note``: the file that says what the run was called before, until nothing of that is left in the
+        cluster, and what it is called from now on."""
         self.post, self.controllers, self.run = post, dict(controllers), run
-        self._before = ""
+        self._note = note
+        self._before: list[str] = []
         if note is not None:
             with suppress(FileNotFoundError, MalformedError):
-                self._before = str(take(read_object(note), "run", str))
-            replace_file(note, json.dumps({"run": run, "controllers": list(controllers)}).encode())
+                noted = read_object(note)
+                self._before = [take(noted, "run", str)]
+                before = noted.get("before")
+                self._before += map(str, before) if isinstance(before, list) else []
+            self._write_note()
         self._looked, self._began = float("-inf"), time.monotonic()
         self._unanswered: float | None = None
         """Since when one that leads was asked, and has not answered."""
@@ -93,6 +98,11 @@ class StandingServers:
         """Whether it was told that none does."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
+
+    def _write_note(self) -> None:
+        if self._note is not None:
+            noted = {"run": self.run, "before": self._before, "controllers": list(self.controllers)}
+            replace_file(self._note, json.dumps(noted).encode())
 
     @property
     def servers(self) -> list[str]:
@@ -105,10 +115,11 @@ class StandingServers:
         return Count(self.run)
 
     def look(self, now: float) -> None:
-        """Ask now and then what has happened."""
+        """Ask now and then what has happened, and have forgotten what is left of the run before."""
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.ask()
+            self._remove_before()
 
     def trouble(self, now: float) -> str:
         """That no controller answers, or does again; once each, and empty otherwise."""
@@ -152,15 +163,24 @@ class StandingServers:
     def tell(self, client: str) -> None:
         """Where controllers are, a client has been told for ever."""
 
-    def ended(self, name: str, why: str) -> None:
+    def ended(self, name: str, why: str, now: float) -> None:
         """That is somebody else's."""
 
     def create(self, wanted: Create) -> None:
         """Have a controller make buckets; to be said until `RoutedPost.unknown` has none."""
-        if self._before:
-            self.post.send(CONTROLLERS, Remove(self._before))
+        self._remove_before()
         self.post.send(CONTROLLERS, wanted)
         self.post.seek()
+
+    def _remove_before(self) -> None:
+        for run in self._before:
+            self.post.send(CONTROLLERS, Remove(run))
+
+    def removed(self, run: str) -> None:
+        """A controller says that nothing is left of a run."""
+        if run in self._before:
+            self._before.remove(run)
+            self._write_note()
 
     def close(self) -> None:
         """The run is over: its buckets are wanted no more. Whoever is not heard in time has not heard it."""

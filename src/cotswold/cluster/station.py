@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cotswold.cluster.lives import Life
 from cotswold.cluster.messages import FINISH_SECONDS, Finish, Happened, Serving
 from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
@@ -63,10 +64,6 @@ OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
 PRELOADED = ("cotswold.cluster.roles.keeper", "cotswold.cluster.roles.controller")
 _TICK_SECONDS = 0.1
-_PATIENCE_SECONDS = 0.2
-_MOST_SECONDS = 10.0
-_WELL_SECONDS = 10.0
-"""Whoever has lived so long is started again at once."""
 _END_SECONDS = FINISH_SECONDS + 2.0
 """After which a process is killed that was asked to end."""
 _ASK_SECONDS = 0.3
@@ -155,17 +152,6 @@ class Drained:
         return self.left > 0 or bool(self.unknown)
 
 
-@dataclass
-class _Life:
-    """Of a process that is to be here, whatever its name is at a time."""
-
-    began: float
-    ends: int = 0
-    """In a row, each soon after the start."""
-    due: float | None = None
-    """When the next is started; None while one runs."""
-
-
 class Station:
     """That of this host; use in a ``with`` statement, or `close`."""
 
@@ -201,7 +187,7 @@ class Station:
             self._controllers = controllers_at(settings.controllers)
             self._staff = Staff(own, here, _no_worker, restarts=False)
             opened.callback(self._staff.close)
-            self._lives: dict[str, _Life] = {}
+            self._lives: dict[str, Life] = {}
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
             self._served: set[str] = set()
@@ -317,12 +303,12 @@ class Station:
         self._begin_servers(self._disks.disks)
         if settings.own_controller is not None:
             name = name_at(*settings.own_controller)
-            self._lives[name] = _Life(now)
+            self._lives[name] = Life(now)
             self._start(name)
 
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
-            self._lives[disk] = _Life(time.monotonic())
+            self._lives[disk] = Life(time.monotonic())
             self._start(disk)
 
     def _seek(self, now: float) -> None:
@@ -344,15 +330,14 @@ class Station:
 
     def _start(self, life: str) -> None:
         is_server, name = life in self._disks.disks, life
-        self._lives[life].began = time.monotonic()
         try:
             name = self._disks.next_of(life) if is_server else life
             self._staff.start(self._server(name) if is_server else self._controller(name))
         except (CotswoldError, OSError) as error:  # a disk without room for the name, say
             self._on_event("failed", name, f"{name} cannot be started: {error}")
-            self._again(life, time.monotonic())
+            self._lives[life].failed(time.monotonic())
             return
-        self._lives[life].due = None
+        self._lives[life].started(time.monotonic())
         self._names[name] = life
 
     def _ended(self, descriptor: int) -> None:
@@ -370,19 +355,13 @@ class Station:
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
             )
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
-        self._again(life, now, ended.name)
-
-    def _again(self, life: str, now: float, last: str = "") -> None:
-        known = self._lives[life]
-        known.ends = known.ends + 1 if now - known.began < _WELL_SECONDS else 0
-        wait = 0.0 if known.ends < 2 else min(_MOST_SECONDS, _PATIENCE_SECONDS * 2 ** (known.ends - 2))
-        known.due = now + wait
+        self._lives[life].ended(now)
 
     def _start_due(self, now: float) -> None:
         if self._untold and now - self._told > 1.0:
             self._tell(now)
         for life, known in self._lives.items():
-            if known.due is not None and known.due <= now:
+            if known.is_due(now):
                 self._start(life)
 
     def _tell(self, now: float) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError
 
 _OVER_SECONDS = 3.0
 _CALM_SECONDS = 1.0
@@ -44,6 +45,13 @@ class Bond:
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
         """As `Rotating.tick`; nothing happens where there are no tokens but those of the endpoints."""
         return [] if self.tokens is None else self.tokens.tick(endpoints, now)
+
+    def over(self, name: str, why: str) -> MachineError:
+        """What the process called ``name`` ends with, as the connection was lost."""
+        return MachineError(
+            f"{name} lost whoever started it ({why}), and ends; resume the run, or start its host's "
+            "'cotswold cluster' again"
+        )
 
     @property
     def _may_be_made_anew(self) -> bool:

@@ -31,7 +31,7 @@ from cotswold.server.control.leading import Read, Wish
 from cotswold.server.control.reign import FromServers
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import COORDINATOR, Assign, Here, Send
+from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, Send
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
@@ -191,7 +191,7 @@ class ControllerRole:
             case Ready():
                 self._state.take()
             case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                raise self._bond.over(self._name, why)
             case _:
                 pass
         return True
@@ -241,7 +241,14 @@ class ControllerRole:
                 named.setdefault(each.to, set()).update(each.message.group.everybody)
         for server, names in named.items():
             self._post.send(server, Peers(tuple(self._addresses(sorted(names)))))
-        self._post.deliver(sends)
+        self._post.deliver(map(self._with_refused, sends))
+
+    def _with_refused(self, send: Send) -> Send:
+        """The same; whoever looks hears also of what the machine did not."""
+        if not isinstance(send.message, Looked):
+            return send
+        refused = tuple(sorted(self._post.endpoint.refused.items()))
+        return replace(send, message=replace(send.message, refused=refused))
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of

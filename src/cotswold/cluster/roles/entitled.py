@@ -47,8 +47,8 @@ def wrong(sender: str, message: FromServers) -> str:
         case Here(server, _, address, peer_address=peer_address):
             if sender != server or not sender.startswith(_SERVER):
                 return "strangers"
-            are_addresses = Address.is_one(address) and (not peer_address or Address.is_one(peer_address))
-            return "" if are_addresses else "malformed"
+            are_reached = all(map(Address.is_reached, (address, peer_address or address)))
+            return "" if are_reached else "malformed"
         case Ended(server):
             return "" if _supervises(sender, server) else "strangers"
         case Create():

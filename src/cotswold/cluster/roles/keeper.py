@@ -44,7 +44,6 @@ from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport.address import Address
-from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
@@ -203,7 +202,7 @@ class KeeperRole:
             case Ready() if self._disk is not None:
                 self._disk.take()
             case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                raise self._bond.over(self._name, why)
             case _:
                 pass
         return True
@@ -237,6 +236,9 @@ class KeeperRole:
                 self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
             case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
                 self._post.endpoint.refused["malformed"] += 1
+            case Forget():
+                self._do(sender, message)
+                self._let_go()
             case _ if isinstance(message, _HEARD):
                 self._do(sender, cast(ToKeeper, message))
             case _:
@@ -273,6 +275,12 @@ class KeeperRole:
             self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
         self._runs[run] = found
+
+    def _let_go(self) -> None:
+        """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
+        for run in self._runs.keys() - {*self._machine.runs}:
+            del self._runs[run]
+            self._clients.forget(run)
 
     def _tell_malformed(self, run: str, why: str) -> None:
         """People should know of a run that gets no copies here; it is described again and again."""

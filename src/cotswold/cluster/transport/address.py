@@ -25,6 +25,7 @@ _NONE = "-"
 _UNKNOWN = "?"
 _LONGEST = 1024
 _FINGERPRINT = re.compile(r"[0-9a-f]{8}")
+_PORT = re.compile(r"tcp://(\[[^\[\]]+\]|[^\[\]:/]+):[0-9]{1,5}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Address:
     unix: str | None
     """``ipc://`` and the path of a Unix socket."""
     tcp: str | None
-    """``tcp://host:port``."""
+    """``tcp://host:port``; None for one that is reached on its own host alone."""
     mode: Mode
     fingerprint: str = ""
     """Of the token by which it is reached (`Token.fingerprint`); empty where that is not known."""
@@ -69,7 +70,9 @@ class Address:
             raise _no_address(text)
         if not all(map(_FINGERPRINT.fullmatch, more)):
             raise _no_address(text)
-        if not (unix == _NONE or unix.startswith("ipc://")) or not (tcp == _NONE or tcp.startswith("tcp://")):
+        if not (unix == _NONE or unix.startswith("ipc://")) or not (tcp == _NONE or _PORT.fullmatch(tcp)):
+            raise _no_address(text)
+        if unix == tcp == _NONE:
             raise _no_address(text)
         return cls(
             host,
@@ -89,6 +92,14 @@ class Address:
         except ClusterError:
             return False
         return True
+
+    @classmethod
+    def is_reached(cls, text: str) -> bool:
+        """Whether a text is the address of an endpoint that can be called from this process."""
+        try:
+            return bool(cls.parsed(text).way)
+        except ClusterError:
+            return False
 
     @classmethod
     def at_port(cls, host: str, port: int) -> Address:

@@ -27,6 +27,11 @@ def check_copies(cluster: Cluster, training: DownpourTraining, *, has_grid: bool
                 "take cluster.servers, cluster.server_copies and cluster.flush_seconds out, or "
                 "cluster.parameter_servers"
             )
+        if cluster.spread_servers:
+            raise ValueError(
+                "a cluster that stands has its own servers, on hosts of its own (`cotswold cluster start`); "
+                "take cluster.spread_servers out, or cluster.parameter_servers"
+            )
         asked = "cluster.parameter_servers"
     if servers < copies:
         raise ValueError(

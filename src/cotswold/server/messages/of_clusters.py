@@ -154,3 +154,5 @@ class Looked:
     """Buckets of which a copy is being made, or the primary chosen."""
     events: tuple[EventSeen, ...]
     """The last, the oldest first."""
+    refused: tuple[tuple[str, int], ...] = ()
+    """Messages that this controller did not hear, since its process began: why, and how many."""

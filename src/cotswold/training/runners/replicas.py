@@ -43,6 +43,9 @@ from cotswold.training.runners.windows import Windows
 
 POLL_SECONDS = 0.2
 _POINT = "x"
+_WHY = "cluster_disk in events.jsonl"
+_WHY_OF_CLUSTER = "events.jsonl in the folder of the servers' host"
+"""Where it is said why a disk is late."""
 Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
 """Starts processes; with what to go on from, if anything."""
 
@@ -292,7 +295,9 @@ class ReplicaRuns:
         assert self._ledger is not None, "it has learnt"
         refused, counts = self._ledger.total.refused, replicas.count()
         self._windows.said(counts)
-        said = [] if self._windows.warning is None else [self._windows.warning]
+        where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
+        warning = self._windows.warning(where)
+        said = [] if warning is None else [warning]
         if refused:
             why = kinds(counts)
             said.insert(0, f"servers refused {refused:,} samples{f' ({why})' if why else ''}")

@@ -33,12 +33,11 @@ class Windows:
             "longest_window_seconds": self._longest,
         }
 
-    @property
-    def warning(self) -> str | None:
-        """Where the disks were slower than what is promised."""
+    def warning(self, where: str) -> str | None:
+        """Where the disks were slower than what is promised; ``where``: what says why."""
         if self._longest <= _LATE * self._promised:
             return None
         return (
             f"changes of servers were on no disk for up to {self._longest:.1f} s, and flush_seconds is "
-            f"{self._promised:g}; cluster_disk in events.jsonl says why"
+            f"{self._promised:g}; {where} says why"
         )

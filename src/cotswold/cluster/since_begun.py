@@ -1,0 +1,51 @@
+"""What servers that outlive runs have done since one run began, of what they say of all their time.
+
+Knows: which figures are of a server's whole process. Does not know: who asks, which runs there are.
+
+What such a server says of buckets is of one run already; its processor time, what it took and refused, and
+how late its disk ever was are those of its process, which served others before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from cotswold.cluster.messages import Counts, Unsaved
+
+Counted = tuple[tuple[str, int], ...]
+
+
+class SinceBegun:
+    """For one run: whatever a server says first is where it began."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Counts] = {}
+        self._longest: dict[str, float] = {}
+        """The longest window of each that was seen."""
+
+    def of(self, counts: Counts) -> Counts:
+        """The same, but for what was before."""
+        first = self._first.setdefault(counts.server, counts)
+        return replace(
+            counts,
+            refused=_more(counts.refused, first.refused),
+            taken_bytes=counts.taken_bytes - first.taken_bytes,
+            applying_seconds=counts.applying_seconds - first.applying_seconds,
+            cpu_seconds=counts.cpu_seconds - first.cpu_seconds,
+            sent_bytes=_more(counts.sent_bytes, first.sent_bytes),
+            unsaved=None if counts.unsaved is None else self._unsaved(counts.server, counts.unsaved, first),
+        )
+
+    def _unsaved(self, server: str, unsaved: Unsaved, first: Counts) -> Unsaved:
+        before = unsaved.longest_seconds if first.unsaved is None else first.unsaved.longest_seconds
+        seen = max(self._longest.get(server, 0.0), unsaved.window_seconds)
+        if unsaved.longest_seconds > before:
+            seen = max(seen, unsaved.longest_seconds)
+        self._longest[server] = seen
+        return replace(unsaved, longest_seconds=seen)
+
+
+def _more(now: Counted, before: Counted) -> Counted:
+    """What was counted since, of each that is more."""
+    return tuple(sorted((Counter(dict(now)) - Counter(dict(before))).items()))
