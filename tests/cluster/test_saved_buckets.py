@@ -11,9 +11,9 @@ import pytest
 from tests.cluster.blocks.test_renewed_index import spoil, tables
 
 from cotswold.cluster.blocks import BlockKey, BlockStore, DamagedError, Snapshot
+from cotswold.cluster.blocks.database import Database
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.saved_buckets import read_saved, snapshot_of, write_saved
-from cotswold.cluster.blocks.database import Database
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import Change
