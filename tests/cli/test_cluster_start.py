@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.cli.command import cotswold
 
 from cotswold.cli import cluster_start
-from cotswold.cli.main import main
 from cotswold.cluster.station import StationSettings
 
 
@@ -16,11 +13,12 @@ from cotswold.cluster.station import StationSettings
 def started(monkeypatch: pytest.MonkeyPatch) -> list[StationSettings]:
     found: list[StationSettings] = []
 
-    def serve(settings: StationSettings, token_file: Path | None) -> int:
+    def serve(settings: StationSettings, tokens: object) -> int:
         found.append(settings)
         return 0
 
     monkeypatch.setattr(cluster_start, "_serve", serve)
+    monkeypatch.setenv("COTSWOLD_CLUSTER_TOKEN", "c" * 64)
     return found
 
 
@@ -40,21 +38,12 @@ def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
 @pytest.mark.parametrize(("words", "way"), [([], "star"), (["--way", "chain"], "chain")])
 @pytest.mark.parametrize("verb", [["start"], ["add", "--controllers", "127.0.0.1"]], ids=["start", "add"])
 def test_copies_come_by_the_way_that_is_named(
-    verb: list[str], words: list[str], way: str, monkeypatch: pytest.MonkeyPatch
+    verb: list[str], words: list[str], way: str, started: list[StationSettings]
 ) -> None:
-    served: list[StationSettings] = []
-
-    def serve(settings: StationSettings, token_file: Path | None) -> int:
-        served.append(settings)
-        return 0
-
-    monkeypatch.setattr(cluster_start, "_serve", serve)
-    with pytest.raises(SystemExit, match="0"):
-        main(["cluster", *verb, *words])
-    assert [each.copying.way for each in served] == [way]
+    assert cotswold("cluster", *verb, *words).status == 0
+    assert [each.copying.way for each in started] == [way]
 
 
-def test_a_way_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["cluster", "start", "--way", "ring"])
-    assert "chain" in capsys.readouterr().err
+def test_a_way_that_is_none_is_refused() -> None:
+    said = cotswold("cluster", "start", "--way", "ring")
+    assert said.status == 2 and "chain" in said.err

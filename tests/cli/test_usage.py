@@ -38,6 +38,14 @@ from cotswold.cli import main as main_module
         (["info", ""], "the recipe's name is empty; give a file, or one of adam-cifar10, "),
         (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
         (["simulate", "--list", "demo"], "leave out the other words"),
+        (
+            ["cluster", "start", "--listen", "0.0.0.0"],
+            "0.0.0.0 is no address by which others reach this host",
+        ),
+        (["cluster", "start", "--listen", "::"], ":: is no address by which others reach this host"),
+        (["cluster", "start", "--updates", "0.0.0.0"], "is no address by which others reach this host"),
+        (["cluster", "start", "--ports", "7400-7409"], "has the port of this host's controller, 7400"),
+        (["cluster", "status", "--watch", "--json"], "--watch shows tables; for JSON ask with --json alone"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -246,7 +246,9 @@ def _read(backup: Path) -> Mapping[str, Any]:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
     if told.get("format") != FORMAT:
         raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
-    runs: Any = told["runs"]
+    runs = told.get("runs")
+    if not isinstance(runs, dict):
+        raise FormatError(f"{backup / FILE} names no runs; take another backup")
     if strange := [each for each in runs if not is_run(each)]:
         raise FormatError(
             f"{backup / FILE} has a run {strange[0]!r:.80}, which is no name of one; take another backup"

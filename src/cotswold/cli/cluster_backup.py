@@ -70,7 +70,7 @@ def restore(
 
       cotswold cluster restore backups/monday --folder cluster
 
-      cotswold cluster restore backups/monday --listen a --controllers a,b,c --etcd a:2379
+      cotswold cluster restore monday --controllers a,b,c --etcd a:2379
 
     Parameters
     ----------

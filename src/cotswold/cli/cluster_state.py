@@ -47,7 +47,10 @@ def status(
     """
     from cotswold.api.operating import in_json, overview, watching
     from cotswold.cli.cluster_tables import lines_of
+    from cotswold.errors import UserError
 
+    if watch and json_:
+        raise UserError("--watch shows tables; for JSON ask with --json alone, as often as you like")
     with operator_of(controllers, token_file) as operator:
         if watch:
             watching(lambda: lines_of(overview(operator)))

@@ -18,6 +18,7 @@ begins anew with what the disks have."""
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,12 +106,28 @@ class StationSettings:
     def __post_init__(self) -> None:
         if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
             raise UserError(f"servers={self.servers}, and no controller is to be on {self.at}: nothing to do")
+        self._check_addresses()
         if self.flush_seconds is not None and not self.flush_seconds > 0:
             raise UserError(f"flush_seconds={self.flush_seconds}; it is more than 0")
         if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
             raise UserError(
                 f"{len(self.controllers)} controllers keep their state where all reach it; name an etcd: "
                 "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
+            )
+
+    def _check_addresses(self) -> None:
+        for address in (self.at, *self.roads.values()):
+            if _is_every(address):
+                raise UserError(
+                    f"{address} is no address by which others reach this host; name one that it has on their "
+                    "network, such as 10.0.0.1"
+                )
+        known = (port for host, port in map(place_of, self.controllers) if host == self.at)
+        first, last = self.ports or (0, 0)
+        if (taken := next((port for port in known if first <= port <= last), None)) is not None:
+            raise UserError(
+                f"--ports {first}-{last} has the port of this host's controller, {taken}, which others would "
+                "take before it; name a range without it"
             )
 
     @property
@@ -129,6 +146,14 @@ class StationSettings:
     def prefix(self) -> str:
         """With which the names of its servers begin."""
         return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
+
+
+def _is_every(address: str) -> bool:
+    """Whether it means every address of a machine."""
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_unspecified
+    except ValueError:  # a name
+        return False
 
 
 @dataclass(frozen=True)
