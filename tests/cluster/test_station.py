@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cluster.standing import settings_of
@@ -20,12 +21,6 @@ from cotswold.host import Token
 from cotswold.server.messages import Draining
 
 Events = list[tuple[str, str, str]]
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_END_SECONDS", 0.0)  # these processes end when they are told how
-    monkeypatch.setattr(module, "_STILL_SECONDS", 0.3)
 
 
 def told(events: Events, kind: str) -> list[str]:
@@ -85,15 +80,20 @@ def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], drained: Drained
 ) -> None:
     heard = [Draining("server-a-0", 2, each) for each in answers] + [Draining("server-a-0", 0, "")]
+    now = [0.0]
 
     def hear(self: Station, seconds: float) -> object:
-        time.sleep(0.1)
+        now[0] += 1.0
         return heard.pop(0) if answers and heard else None
 
     settings = settings_of(tmp_path / "a", 1, servers=1)
-    with Station(settings, Token.new(), processes=Machines(here=2)) as station:
-        monkeypatch.setattr(Station, "_hear", hear)
-        assert station.drain(10.0) == drained
+    with (
+        Station(settings, Token.new(), processes=Machines(here=2)) as station,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(Station, "_hear", hear)
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        assert station.drain(25.0) == drained
 
 
 def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path: Path) -> None:
@@ -105,3 +105,14 @@ def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path:
     (disks / "server-127-0-0-1-0").mkdir()
     with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
         Station(settings, Token.new(), processes=machines)
+
+
+def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_SECONDS", 60.0)
+    station = Station(settings_of(tmp_path / "a", 1), Token.new(), processes=Machines(here=2))
+    assert len(station.processes) == 4
+    began = time.monotonic()
+    station.close()
+    assert time.monotonic() - began < 10.0

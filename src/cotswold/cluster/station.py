@@ -216,7 +216,7 @@ class Station:
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
             self._served: set[str] = set()
-            """Whose process has come as far as to serve."""
+            """Names of those that have come as far as to serve."""
             self._untold: dict[str, tuple[str, float]] = {}
             """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
@@ -249,7 +249,7 @@ class Station:
             case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
                 self._on_event(kind, name, sentence)
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
-                self._served.add(self._names[name])
+                self._served.add(name)
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
             case Letter(sender, NotLeading()) if sender in self._controllers:
                 self._reaching.follows(sender)
@@ -287,11 +287,10 @@ class Station:
         return drained
 
     def close(self) -> None:
-        """End all."""
-        for name in self.processes:
-            self._post.send(name, Finish())
-        deadline = time.monotonic() + _END_SECONDS
-        while self.processes and time.monotonic() < deadline:
+        """End all; those that serve once their disks have what they have."""
+        told, deadline = set[str](), time.monotonic() + _END_SECONDS
+        while (serving := self._served & self.processes.keys()) and time.monotonic() < deadline:
+            told |= {name for name in serving - told if self._post.send(name, Finish())}
             match self._post.receive(0.05):
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
@@ -299,7 +298,7 @@ class Station:
                     self._on_event(kind, name, sentence)
                 case _:
                     pass
-        for name in self.processes:
+        for name in serving:
             self._on_event("killed", name, f"{name} has not ended for {_END_SECONDS:g} s, and is killed")
         self._held.close()
 
@@ -374,7 +373,7 @@ class Station:
         if life in self._disks.disks:
             self._untold[ended.name] = ended.why, now
             self._tell(now)
-        if life not in self._disks.disks and life not in self._served:
+        if life not in self._disks.disks and ended.name not in self._served:
             raise MachineError(
                 f"{ended.name} {ended.why}; another controller listens there, perhaps: name another port, "
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
