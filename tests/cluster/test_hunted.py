@@ -6,6 +6,7 @@ That the hunt finds mistakes is shown by making some.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,14 @@ def _any_prepare(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_description(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Description, "of", lambda text: Description(**json.loads(text)))
+    right = Description.of
+
+    def of(text: str) -> Description:
+        if re.search(r"\d{9}", text):  # as many buckets would take all memory there is
+            return right(text)
+        return Description(**json.loads(text))
+
+    patch.setattr(Description, "of", of)
 
 
 def _any_settings(patch: pytest.MonkeyPatch) -> None:
