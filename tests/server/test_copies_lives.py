@@ -44,6 +44,8 @@ LIVES = {
     "late state": 60,
     "cut state": 20,
     "full disks": 15,
+    "hosts gone": 10,
+    "momentum on disks": 10,
     "drains": 25,
     "calm drains": 80,
     "drains and deaths": 30,
@@ -104,6 +106,8 @@ FOUND = {
     "nothing-lost": ("outages", range(10)),
     "impatient": ("disks and all", range(10)),
     "unverified": ("outages", range(30)),
+    "own-disk": ("hosts gone", range(20)),
+    "weights-on-disk": ("momentum on disks", range(10)),
     "oldest-disk": ("outages", range(10)),
 }
 """In which world, and within which seeds, a planted mistake is found."""

@@ -12,9 +12,12 @@ from typing import Any
 from cotswold.bench.chaos.planting import Fault
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import FoundSaved, Group
+from cotswold.server.messages import Change, FoundSaved, Group, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
 from cotswold.simulate.disks import SimulatedDisk
@@ -88,6 +91,26 @@ def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return heard
 
 
+def _own_disk(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def answering(self: Copy[_Any], send: Send) -> Send:
+        own, self._peers = self._peers, Peers(self.copying, Neighbours())
+        try:
+            found: Send = right(self, send)
+        finally:
+            self._peers = own
+        return found
+
+    return answering
+
+
+def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def save(self: Contents[_Any], after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+        change, numbers = right(self, after)
+        return change, {key: each for key, each in numbers.items() if key[0] == "weights"}
+
+    return save
+
+
 DISK_FAULTS: Mapping[str, Fault] = {
     "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
     "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
@@ -99,6 +122,8 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
     "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
+    "own-disk": Fault("saved is what the disk of the primary has", Copy, "_answering", _own_disk),
+    "weights-on-disk": Fault("what rules keep is not put on the disk", Contents, "save", _weights_alone),
     "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),
 }
 """By name."""

@@ -6,13 +6,13 @@ true, moments that matter (`aims`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from random import Random
 
 from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.world import World
+from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.server.names import bucket_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
@@ -59,11 +59,12 @@ class Troubles:
 
     # --- deaths ---
 
-    def kill(self, victim: KeeperPlayer) -> None:
-        """A server dies, its supervisor may see that, and another comes."""
+    def kill(self, victim: KeeperPlayer, *, returns: bool = True) -> None:
+        """A server dies, its supervisor may see that, and another comes, if its host ``returns``."""
         random = self.random
         seen = 0.05 if random.random() < self.world.seen else None
-        self.cast.kill(victim, seen_after=seen, again_after=random.uniform(0.2, self.world.again_seconds))
+        again = random.uniform(0.2, self.world.again_seconds)
+        self.cast.kill(victim, seen_after=seen, again_after=again if returns else None)
 
     def _kill_carefully(self) -> None:
         able = [each for each in self.cast.living if self._may_die({each.name})]
@@ -85,22 +86,42 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged,
-        where the newest is on two."""
-        random, groups = self.random, self.cast.groups
-        on, newest = Counter[str](), Counter[str]()
-        for disk in self.cast.disks.values():
-            for name, saved in disk.has.items():
-                on[name] += name not in disk.damaged
-                newest[name] += name not in disk.damaged and saved.term == groups[name].term
-        if not all(on[name] for name in self.cast.buckets):
+        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged, and a
+        host may be gone for good, where that loses nothing that is on the disks of all members."""
+        random, disks = self.random, self.cast.disks
+        on = {name for disk in disks.values() for name in disk.has if name not in disk.damaged}
+        if not on.issuperset(self.cast.buckets):
             return
+        gone = ""
+        if random.random() < self.world.gone:
+            host = disk_of(random.choice([group.primary for group in self.cast.groups.values()]))
+            gone = (
+                host if host in disks and self._spares({(host, name) for name in self.cast.buckets}) else ""
+            )
         for each in self.cast.living:
-            self.kill(each)
-        if random.random() < self.world.damage and all(newest[name] > 1 for name in self.cast.buckets):
-            host, disk = random.choice(list(self.cast.disks.items()))
-            disk.damaged |= {name for name in disk.has if random.random() < 0.5}
-            self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+            self.kill(each, returns=disk_of(each.name) != gone)
+        if gone:
+            self.cast.lose_host(gone)
+        if random.random() < self.world.damage:
+            host, disk = random.choice(list(disks.items()))
+            some = {name for name in disk.has if random.random() < 0.5}
+            if self._spares({(host, name) for name in some}):
+                disk.damaged |= some
+                self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+
+    def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
+        """Whether the disks of members have all that those of all members have, without this: (host, bucket).
+        What was saved in the newest term has that."""
+        return all(
+            any(
+                (host := disk_of(member)) in self.cast.disks
+                and (host, bucket) not in lost
+                and (saved := self.cast.disks[host].sound(bucket)) is not None
+                and saved.term == group.term
+                for member in group.members
+            )
+            for bucket, group in self.cast.groups.items()
+        )
 
     def _may_die(self, names: Collection[str]) -> bool:
         """Whether every bucket keeps a member that nobody is about to take for gone."""

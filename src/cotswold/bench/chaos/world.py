@@ -100,6 +100,8 @@ class World:
     full: float = 0.0
     slow: float = 0.0
     damage: float = 0.0
+    gone: float = 0.0
+    """The share of outages from which one host does not return, with its disk."""
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
 

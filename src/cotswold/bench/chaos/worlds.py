@@ -97,6 +97,21 @@ WORLDS: Mapping[str, World] = {
     "full disks": replace(
         _SMALL, buckets=2, epochs=6, disks=True, full=1.0, saving_seconds=0.1, outages=0.3, checkpoints=0.5
     ),
+    "hosts gone": replace(
+        _SMALL,
+        servers=5,
+        buckets=2,
+        epochs=6,
+        disks=True,
+        full=2.5,
+        saving_seconds=0.1,
+        outages=0.4,
+        gone=1.0,
+        again_seconds=1.0,
+    ),
+    "momentum on disks": replace(
+        _SMALL, buckets=2, epochs=6, has_momentum=True, disks=True, outages=0.4, kills=0.3, checkpoints=0.3
+    ),
     "drains": replace(
         _SMALL, buckets=2, readers=3, seen=0.5, drains=2.0, evens_soon=True, control_seconds=0.6, camps=0.5
     ),
