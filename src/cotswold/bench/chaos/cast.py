@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from cotswold.bench.chaos.world import DISK_SECONDS
 from cotswold.optim.updates import Momentum, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Controller
@@ -89,7 +90,7 @@ class Cast:
         for name in roles.controllers:
             self.start_controller(name)
         self.disks = {
-            name: SimulatedDisk(self.loop, random, seconds=0.1)
+            name: SimulatedDisk(self.loop, random, seconds=DISK_SECONDS)
             for name in (roles.servers if roles.copying.saves else ())
         }
         self.servers: list[KeeperPlayer] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault
+from cotswold.bench.chaos.planting import Fault, never
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.contents import Contents
@@ -17,6 +17,7 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
+from cotswold.server.dispatching import Dispatcher
 from cotswold.server.messages import Change, FoundSaved, Group, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
@@ -111,6 +112,22 @@ def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return save
 
 
+def _nothing_to_save(_: _Any) -> _Any:
+    return property(never(_))
+
+
+def _seldom(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def saves(self: Keeper[_Any]) -> Iterator[tuple[int, Saved]]:
+        calls = vars(self)["calls"] = vars(self).get("calls", 0) + 1
+        return iter(right(self)) if calls % 10 == 0 else iter(())
+
+    return saves
+
+
+def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, places, of: None
+
+
 DISK_FAULTS: Mapping[str, Fault] = {
     "same-life": Fault("a revived bucket counts on where its disk was", Books, "revived", _same_life),
     "sessions-go-on": Fault("sessions push on after a window was lost", Books, "void_all", _nobody_is_void),
@@ -122,6 +139,9 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
     "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
+    "never-saved": Fault("nothing is put on a disk", Copy, "is_unsaved", _nothing_to_save),
+    "seldom-saved": Fault("a disk is given something every few seconds", Keeper, "saves", _seldom),
+    "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
     "own-disk": Fault("saved is what the disk of the primary has", Copy, "_answering", _own_disk),
     "weights-on-disk": Fault("what rules keep is not put on the disk", Contents, "save", _weights_alone),
     "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),

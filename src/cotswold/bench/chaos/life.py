@@ -18,13 +18,15 @@ from cotswold.bench.chaos.recording import Recorded
 from cotswold.bench.chaos.sums import Sums
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.troubles import Troubles
+from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
+from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.dispatching import State
-from cotswold.server.messages import Send, Shard, Silent, TakeOver
+from cotswold.server.messages import Applied, OfBucket, Send, Shard, Silent, TakeOver
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
@@ -45,7 +47,9 @@ class Life:
             *(self.network, roles.shards, roles.controllers, world, seed),
             lambda client, sends: self.judge.hear_client(sends),
         )
-        self.troubles = Troubles(world, self.cast, self.training, self.random)
+        self.window = Window(world.saved_within, lambda: self.loop.now)
+        self.training.dispatcher.watch_revived = self.window.revived
+        self.troubles = Troubles(world, self.cast, self.training, self.window, self.random)
         self.sums = Sums(self.training, self.judge)
         self.is_lost = False
         """Whether every member of a bucket died, where there are no disks: then it ended early. Where nobody
@@ -86,6 +90,7 @@ class Life:
                 raise BrokenError(f"{bucket}: copies differ: {copies}")
             self.sums.check_bucket(bucket, copies[0], self.training.ledger)
         self.sums.check_acknowledged()
+        self.sums.check_named()
         self.sums.check_account()
 
     # --- while it goes on ---
@@ -93,11 +98,20 @@ class Life:
     def _hear(self, server: str, sends: Sequence[Send]) -> None:
         self.judge.hear(server, sends)
         for each in sends:
-            if isinstance(each.message, Silent | TakeOver):
-                self.troubles.complained[each.message.bucket] = self.loop.now
+            match each.message:
+                case Silent(bucket) | TakeOver(bucket):
+                    self.troubles.complained[bucket] = self.loop.now
+                case OfBucket(bucket, _, Applied(session, _, number)):
+                    samples = self.judge.acknowledged[bucket].get((session, number))
+                    if samples is not None:
+                        self.window.acknowledged(bucket, session, number, samples)
+                case _:
+                    pass
 
     def _put(self, key: str, old: str | None, new: str | None) -> None:
         self.judge.put(key, old, new, {each.name for each in self.cast.living})
+        if new is not None and key.removeprefix("bucket/") in self.cast.buckets:
+            self.window.put(read_group(new))
 
     def _takes(self, sender: str, receiver: str) -> float:
         """What a message takes on the way, besides what it takes at least."""

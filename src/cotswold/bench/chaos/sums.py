@@ -6,8 +6,8 @@ Does not know: terms, copies, how anything came to where it is.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from cotswold.bench.chaos.judge import BrokenError, Judge
@@ -60,6 +60,17 @@ class Sums:
                         f"{bucket}: update {update} of session {session} was acknowledged, and is not there"
                     )
 
+    def check_named(self) -> None:
+        """People are told of each sample that servers lost, as often as it was lost, and of no other. Raises
+        BrokenError."""
+        events = self._training.dispatcher.events
+        named = Counter(_places(each.places for each in events if each.kind == "recalled"))
+        lost = Counter(_places(self._training.ledger.revoked_places))
+        if named != lost:
+            raise BrokenError(
+                f"samples {sorted(lost - named)} are lost, and {sorted(named - lost)} are named"
+            )
+
     def check_account(self) -> None:
         """What counts is in every bucket, and of every sample it is known what became of it. Raises
         BrokenError."""
@@ -75,3 +86,7 @@ class Sums:
         too_late = ledger.free if self._training.dispatcher.is_unsaved else 0
         if (known + total.lost, known + total.left_out + too_late) != (total.handed_out, samples):
             raise BrokenError(f"of {samples} samples this is known: {total}")
+
+
+def _places(sets: Iterable[Ranges]) -> Iterator[int]:
+    return (place for ranges in sets for start, stop in ranges for place in range(start, stop))

@@ -11,6 +11,7 @@ from random import Random
 
 from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
+from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
@@ -24,8 +25,9 @@ STOPS = (0.3, 0.9, 1.5, 4.0)
 class Troubles:
     """Those of one life."""
 
-    def __init__(self, world: World, cast: Cast, training: Training, random: Random) -> None:
+    def __init__(self, world: World, cast: Cast, training: Training, window: Window, random: Random) -> None:
         self.world, self.cast, self.training, self.random = world, cast, training, random
+        self._window = window
         self.complained: dict[str, float] = {}
         """When a copy of a bucket was last said to be silent: such a message may be on its way."""
         self._runs = 0
@@ -86,11 +88,12 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged, and a
-        host may be gone for good, where that loses nothing that is on the disks of all members."""
+        """All servers at once, if each bucket was ever saved, or must have been; some of what disks have may
+        be damaged, and a host be gone for good, where that loses nothing that all members have on disks."""
         random, disks = self.random, self.cast.disks
         on = {name for disk in disks.values() for name in disk.has if name not in disk.damaged}
-        if not on.issuperset(self.cast.buckets):
+        living = {each.name for each in self.cast.living}
+        if not all(name in on or self._window.is_expected(name, living) for name in self.cast.buckets):
             return
         gone = ""
         if random.random() < self.world.gone:
@@ -102,12 +105,15 @@ class Troubles:
             self.kill(each, returns=disk_of(each.name) != gone)
         if gone:
             self.cast.lose_host(gone)
+        damaged = set[str]()
         if random.random() < self.world.damage:
             host, disk = random.choice(list(disks.items()))
             some = {name for name in disk.has if random.random() < 0.5}
             if self._spares({(host, name) for name in some}):
                 disk.damaged |= some
+                damaged |= some
                 self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+        self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
 
     def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
         """Whether the disks of members have all that those of all members have, without this: (host, bucket).

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from cotswold.server.copies.copying import Way
 from cotswold.simulate.network import Faults
 
+DISK_SECONDS = 0.1
+"""What a disk takes to read or write a bucket, at most, but where it is slow."""
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -104,6 +107,16 @@ class World:
     """The share of outages from which one host does not return, with its disk."""
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
+
+    @property
+    def saved_within(self) -> float:
+        """Seconds after which what a primary has acknowledged is on its disk; infinite where that may take
+        any time: it may be stopped, or its disk has more to do than it can."""
+        is_steady = self.disks and not (self.full or self.slow or self.pauses or self.aims)
+        is_busy = self.buckets * DISK_SECONDS / 2 > 0.6 * self.saving_seconds
+        if is_busy or not is_steady:
+            return float("inf")
+        return self.saving_seconds + 2 * self.buckets * DISK_SECONDS + 0.1
 
     @property
     def is_calm(self) -> bool:
