@@ -109,6 +109,8 @@ FOUND = {
     "never-saved": ("outages", range(10)),
     "seldom-saved": ("outages", range(20)),
     "unnamed": ("outages", range(10)),
+    "any-answer": ("network", range(40)),
+    "pulls-once": ("quiet", range(10)),
     "own-disk": ("hosts gone", range(20)),
     "weights-on-disk": ("momentum on disks", range(10)),
     "oldest-disk": ("outages", range(10)),

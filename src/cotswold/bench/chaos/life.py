@@ -13,6 +13,7 @@ from typing import cast
 
 from cotswold.bench.chaos.aims import Aiming, Fates
 from cotswold.bench.chaos.cast import SHARD, Cast, Roles
+from cotswold.bench.chaos.installs import Installs
 from cotswold.bench.chaos.judge import BrokenError, Judge
 from cotswold.bench.chaos.recording import Recorded
 from cotswold.bench.chaos.sums import Sums
@@ -46,6 +47,7 @@ class Life:
         self.training = Training(
             *(self.network, roles.shards, roles.controllers, world, seed),
             lambda client, sends: self.judge.hear_client(sends),
+            Installs(self.judge, is_prompt=world.is_prompt).begins,
         )
         self.window = Window(world.saved_within, lambda: self.loop.now)
         self.training.dispatcher.watch_revived = self.window.revived

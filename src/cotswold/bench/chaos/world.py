@@ -119,6 +119,13 @@ class World:
         return self.saving_seconds + 2 * self.buckets * DISK_SECONDS + 0.1
 
     @property
+    def is_prompt(self) -> bool:
+        """Whether whoever asks is answered at once: nobody dies either."""
+        return self.is_calm and not (
+            self.kills or self.massacres or self.reckless or self.outages or self.drains or self.runs
+        )
+
+    @property
     def is_calm(self) -> bool:
         """Whether whoever lives is heard in time."""
         return not (self.pauses or self.cuts or self.camps or self.controller_faults or self.aims) and (
