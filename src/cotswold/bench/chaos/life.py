@@ -19,6 +19,7 @@ from cotswold.bench.chaos.recording import Recorded
 from cotswold.bench.chaos.sums import Sums
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.troubles import Troubles
+from cotswold.bench.chaos.waits import Waits
 from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
 from cotswold.server.control.map import read_group
@@ -39,6 +40,8 @@ class Life:
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
         self.loop, self.judge = Loop(), Judge(world.least, is_calm=world.is_calm)
+        self.waits = Waits(world.waits_seconds, lambda: self.loop.now)
+        self.window = Window(world.saved_within, lambda: self.loop.now)
         self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
@@ -46,10 +49,9 @@ class Life:
         self.cast = Cast(self.network, state, roles, self.random, self._hear)
         self.training = Training(
             *(self.network, roles.shards, roles.controllers, world, seed),
-            lambda client, sends: self.judge.hear_client(sends),
+            self._hear_client,
             Installs(self.judge, is_prompt=world.is_prompt).begins,
         )
-        self.window = Window(world.saved_within, lambda: self.loop.now)
         self.training.dispatcher.watch_revived = self.window.revived
         self.troubles = Troubles(world, self.cast, self.training, self.window, self.random)
         self.sums = Sums(self.training, self.judge)
@@ -97,8 +99,13 @@ class Life:
 
     # --- while it goes on ---
 
+    def _hear_client(self, client: str, sends: Sequence[Send]) -> None:
+        self.judge.hear_client(sends)
+        self.waits.hear_client(sends)
+
     def _hear(self, server: str, sends: Sequence[Send]) -> None:
         self.judge.hear(server, sends)
+        self.waits.hear(sends)
         for each in sends:
             match each.message:
                 case Silent(bucket) | TakeOver(bucket):
@@ -131,6 +138,7 @@ class Life:
 
     def _chance(self) -> None:
         self.cast.take_events()
+        self.waits.check()
         self.is_lost = not self.cast.keeps({each.name for each in self.cast.living})
         if self.training.coordinator.has_begun and not self._is_quiet:
             if self.network.sent is None and self.world.aims:

@@ -22,6 +22,12 @@ STOPS = (0.3, 0.9, 1.5, 4.0)
 """Seconds for which a process is stopped, about: less and more than a lease."""
 
 
+_WELL_SECONDS = 1.0
+"""For which all is well before the next trouble, where there is one at a time."""
+_DEAF_SECONDS = 2.0
+"""For which one server hears no other there, at most."""
+
+
 class Troubles:
     """Those of one life."""
 
@@ -30,6 +36,8 @@ class Troubles:
         self._window = window
         self.complained: dict[str, float] = {}
         """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        self._trouble_until = 0.0
+        """When what befell one server is over, or not all was well last."""
         self._runs = 0
         """How many others have begun; of an odd number the last goes on."""
 
@@ -42,6 +50,7 @@ class Troubles:
             (world.reckless, self._kill_anybody),
             (world.outages, self.kill_all),
             (world.full + world.slow, self._trouble_disk),
+            (world.single, self._befall_one),
             (world.pauses, self._stop),
             (world.cuts, self._cut),
             (world.camps, self._part),
@@ -157,6 +166,43 @@ class Troubles:
         return is_known and is_there and is_heard and not is_cut and not (server and server.is_paused)
 
     # --- pauses, cuts, disks ---
+
+    def _befall_one(self) -> None:
+        """Something befalls a server, if all is well, and has been for a while."""
+        cast, random = self.cast, self.random
+        if not self._are_well():
+            self._trouble_until = max(self._trouble_until, cast.loop.now + _WELL_SECONDS)
+        if self._trouble_until > cast.loop.now:
+            return
+        victim, seconds = random.choice(cast.living), random.uniform(0.3, 6)
+        self._trouble_until = cast.loop.now + seconds
+        others = [each.name for each in cast.living if each is not victim]
+        near, far = random.choice(((others, "other servers"), (others[:1], others[0])))
+        ways, names = random.choice(("in", "out", "out", "both")), cast.roles.controllers
+        match random.choice(("kill", "stop", "cut", "cut", "apart")):
+            case "kill":
+                self.kill(victim)
+            case "stop":
+                cast.stop(victim, seconds)
+            case "cut":
+                # of a primary that hears no other server, and is heard, members are taken out one by one; where
+                # two are needed its bucket waits until the cut is over: else seeds 5 and 100 are broken
+                seconds = min(seconds, _DEAF_SECONDS) if ways == "in" else seconds
+                cast.cut(links(victim.name, near, ways), seconds, f"{victim.name} is cut ({ways}) from {far}")
+            case _:
+                told = f"{victim.name} is cut ({ways}) from all"
+                cast.cut(links(victim.name, [*others, *names], ways), seconds, told)
+
+    def _are_well(self) -> bool:
+        """Whether every bucket has all its members, and these are well."""
+        cast, leader = self.cast, self.cast.leader
+        most = min(self.world.copies, len(cast.living))
+        return leader is not None and all(
+            len(group.members) == most
+            and not group.learners
+            and all(self._is_well(leader, group, name) for name in group.members)
+            for group in cast.groups.values()
+        )
 
     def _stop(self) -> None:
         if self.cast.living:

@@ -70,6 +70,11 @@ class World:
     """The share of deaths that a supervisor sees."""
     again_seconds: float = 3.0
     """After which another server is there, at most."""
+    single: float = 0.0
+    """How often one server is killed, stopped or cut off, where nothing is the matter with any other, and has
+    not been for a second: one trouble at a time."""
+    waits_seconds: float = float("inf")
+    """For so long at most may a bucket acknowledge nothing while an update waits."""
     pauses: float = 0.0
     cuts: float = 0.0
     """Links cut, one way or both, or a server from all."""
@@ -128,6 +133,6 @@ class World:
     @property
     def is_calm(self) -> bool:
         """Whether whoever lives is heard in time."""
-        return not (self.pauses or self.cuts or self.camps or self.controller_faults or self.aims) and (
-            self.faults == Faults() and not self.between_seconds and not self.control_seconds
-        )
+        return not (
+            self.single or self.pauses or self.cuts or self.camps or self.controller_faults or self.aims
+        ) and (self.faults == Faults() and not self.between_seconds and not self.control_seconds)

@@ -16,10 +16,15 @@ from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
 _WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)
+_FAILOVER_SECONDS = 3.5
+"""In which a bucket goes on after any one server is gone, with leases of a second."""
 _SMALL = World(servers=4, buckets=1, epochs=4, replicas=3, readers=1, seen=1.0)
 
 WORLDS: Mapping[str, World] = {
-    "quiet": World(),
+    "quiet": World(waits_seconds=0.2),
+    "one at a time": World(
+        servers=4, least=2, epochs=12, speeds=(0.1, 0.2), single=10.0, waits_seconds=_FAILOVER_SECONDS
+    ),
     "network": World(faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0), checkpoints=0.3),
     "deaths": World(kills=0.6, replica_faults=0.1, checkpoints=0.3),
     "pauses": World(faults=_WORST, kills=0.3, pauses=1.2, cuts=1.2),
