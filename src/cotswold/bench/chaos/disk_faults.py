@@ -64,7 +64,12 @@ def _nothing_is_lost(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def decided(
-        self: Revival, living: Collection[str], _: Collection[str], now: float, __: _Any
+        self: Revival,
+        living: Collection[str],
+        ended: Collection[str],
+        now: float,
+        patience: tuple[float, float],
+        known: Collection[str] = (),
     ) -> Group | None:
         found: Group | None = right(self, living, self.group.members, now, (0.0, 0.0))
         return found
@@ -84,10 +89,10 @@ def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def heard(self: Revival, found: FoundSaved) -> None:
+    def heard(self: Revival, found: FoundSaved, now: float) -> None:
         if found.index >= 0:
-            found = replace(found, life=-found.life, index=10**9 - found.index)
-        right(self, found)
+            found = replace(found, life=-found.life, term=-found.term, index=10**9 - found.index)
+        right(self, found, now)
 
     return heard
 

@@ -30,7 +30,6 @@ class Sums:
     def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
         """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
         elsewhere and handed out again, to another session. Raises BrokenError."""
-        found = vectors["velocity" if self._training.world.has_momentum else "weights"]
         by: dict[int, list[Ranges]] = defaultdict(list)
         for session, ranges in ledger.has[self._buckets.index(bucket)]:
             by[session if self._judge.revivals else 0].append(ranges)
@@ -43,6 +42,8 @@ class Sums:
                 more = self._training.gradient(each, total)
                 total = [one + other for one, other in zip(total, more, strict=True)]
         own = [each for each in self._training.shards if each.server == bucket]
+        name = "velocity" if self._training.world.has_momentum else "weights"
+        found = vectors.get(name, [[0.0] * (shard.stop - shard.start) for shard in own])
         expected = [[-each for each in total[shard.start : shard.stop]] for shard in own]
         if [list(each) for each in found] != expected:
             raise BrokenError(f"{bucket} has {found}, and the sum of what was acknowledged is {expected}")

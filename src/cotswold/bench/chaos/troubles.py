@@ -24,6 +24,8 @@ STOPS = (0.3, 0.9, 1.5, 4.0)
 
 _WELL_SECONDS = 1.0
 """For which all is well before the next trouble, where there is one at a time."""
+_UNDONE_SECONDS = 0.2
+"""After which nothing of a controller that led is under way any more, where the state is never late."""
 _DEAF_SECONDS = 2.0
 """For which one server hears no other there, at most."""
 
@@ -36,6 +38,8 @@ class Troubles:
         self._window = window
         self.complained: dict[str, float] = {}
         """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        self._led = 0.0
+        """When a controller led last."""
         self._trouble_until = 0.0
         """When what befell one server is over, or not all was well last."""
         self._runs = 0
@@ -44,6 +48,8 @@ class Troubles:
     def chance(self) -> None:
         """A tenth of a second in which anything may happen."""
         world, random = self.world, self.random
+        if self.cast.leader is not None:
+            self._led = self.cast.loop.now
         happens = (
             (world.kills, self._kill_carefully),
             (world.massacres, self._kill_others),
@@ -55,6 +61,9 @@ class Troubles:
             (world.cuts, self._cut),
             (world.camps, self._part),
             (world.controller_faults, self._trouble_controller),
+            (world.controller_outages, self._kill_controllers),
+            (world.client_cuts, self._cut_client),
+            (world.rots, self._damage),
             (world.replica_faults, self._kill_replica),
             (world.replica_pauses, self._stop_replica),
             (world.checkpoints, self._begin_checkpoint),
@@ -76,6 +85,12 @@ class Troubles:
         seen = 0.05 if random.random() < self.world.seen else None
         again = random.uniform(0.2, self.world.again_seconds)
         self.cast.kill(victim, seen_after=seen, again_after=again if returns else None)
+        host = disk_of(victim.name)
+        writes = self.cast.disks[host].writes if host in self.cast.disks else ""
+        is_torn = bool(writes and self.world.torn) and random.random() < self.world.torn
+        if is_torn and self._spares({(host, writes)}):
+            self.cast.tell(f"what was being written of {writes} is there in part")
+            self.cast.disks[host].tear()
 
     def _kill_carefully(self) -> None:
         able = [each for each in self.cast.living if self._may_die({each.name})]
@@ -104,24 +119,25 @@ class Troubles:
         living = {each.name for each in self.cast.living}
         if not all(name in on or self._window.is_expected(name, living) for name in self.cast.buckets):
             return
+        if any(disk.damaged for disk in disks.values()) and not self._spares(set()):
+            return
         gone = ""
         if random.random() < self.world.gone:
             host = disk_of(random.choice([group.primary for group in self.cast.groups.values()]))
             gone = (
                 host if host in disks and self._spares({(host, name) for name in self.cast.buckets}) else ""
             )
-        for each in self.cast.living:
-            self.kill(each, returns=disk_of(each.name) != gone)
         if gone:
             self.cast.lose_host(gone)
-        damaged = set[str]()
+        for each in self.cast.living:
+            self.kill(each, returns=disk_of(each.name) != gone)
         if random.random() < self.world.damage:
             host, disk = random.choice(list(disks.items()))
             some = {name for name in disk.has if random.random() < 0.5}
             if self._spares({(host, name) for name in some}):
                 disk.damaged |= some
-                damaged |= some
                 self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+        damaged = {name for each in disks.values() for name in each.damaged}
         self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
 
     def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
@@ -140,8 +156,8 @@ class Troubles:
 
     def _may_die(self, names: Collection[str]) -> bool:
         """Whether every bucket keeps a member that nobody is about to take for gone."""
-        leader = self.cast.leader
-        if leader is None:
+        leader, now = self.cast.leader, self.cast.loop.now
+        if leader is None and not (self.world.kills_unled and self._led < now - _UNDONE_SECONDS):
             return False
         busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
         late = self.cast.loop.now - self.world.faults.late_seconds - 1
@@ -151,19 +167,26 @@ class Troubles:
             others = [name for name in group.members if name not in names]
             if bucket in busy or self.complained.get(bucket, 0.0) > late:
                 return False
-            if not any(self._is_well(leader, group, name) for name in others):
+            if not any(self._has_all(group, name) and self._is_known(leader, name) for name in others):
                 return False
         return True
 
-    def _is_well(self, leader: ControllerPlayer, group: Group, name: str) -> bool:
+    def _is_known(self, leader: ControllerPlayer | None, name: str) -> bool:
+        """Whether whoever leads, if anybody does, takes it for living, and will for a while."""
+        if leader is None:
+            return True
+        known = leader.controller.servers.of.get(name)
+        return known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+
+    def _has_all(self, group: Group, name: str) -> bool:
+        """Whether it is there, and has all that its primary has."""
         cast = self.cast
         copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
-        known, server = leader.controller.servers.of.get(name), cast.server(name)
-        is_known = known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+        server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
         is_heard = name == group.primary or (primary is not None and name in primary.hears)
         is_cut = any(name in each for each in cast.network.cut)
-        return is_known and is_there and is_heard and not is_cut and not (server and server.is_paused)
+        return is_there and is_heard and not is_cut and not (server and server.is_paused)
 
     # --- pauses, cuts, disks ---
 
@@ -185,8 +208,8 @@ class Troubles:
             case "stop":
                 cast.stop(victim, seconds)
             case "cut":
-                # of a primary that hears no other server, and is heard, members are taken out one by one; where
-                # two are needed its bucket waits until the cut is over: else seeds 5 and 100 are broken
+                # of a primary that hears no other server, and is heard, members are taken out one by one;
+                # where two are needed its bucket waits until the cut is over: else seeds 5 and 100 are broken
                 seconds = min(seconds, _DEAF_SECONDS) if ways == "in" else seconds
                 cast.cut(links(victim.name, near, ways), seconds, f"{victim.name} is cut ({ways}) from {far}")
             case _:
@@ -200,7 +223,7 @@ class Troubles:
         return leader is not None and all(
             len(group.members) == most
             and not group.learners
-            and all(self._is_well(leader, group, name) for name in group.members)
+            and all(self._has_all(group, name) and self._is_known(leader, name) for name in group.members)
             for group in cast.groups.values()
         )
 
@@ -250,6 +273,23 @@ class Troubles:
         self.cast.tell(f"the disk of {host} {what.replace('_', ' ')} for {seconds:.2f} s")
         self.cast.loop.after(seconds, lambda: setattr(disk, what, False))
 
+    def _damage(self) -> None:
+        """What a disk has of a bucket is damaged, and whoever lives there finds that out."""
+        random, disks, buckets = self.random, self.cast.disks, set(self.cast.buckets)
+        able = [
+            (server, name)
+            for server in self.cast.living
+            for name in disks[disk_of(server.name)].has
+            if name in buckets
+        ]
+        if not able:
+            return
+        server, name = random.choice(able)
+        if self._spares({(disk_of(server.name), name)}):
+            self.cast.tell(f"the disk of {server.name} is damaged: {name}")
+            disks[disk_of(server.name)].damaged.add(name)
+            self.cast.loop.after(random.uniform(0, 1), lambda: server.damaged(name))
+
     # --- those who are no servers ---
 
     def _trouble_controller(self) -> None:
@@ -267,6 +307,20 @@ class Troubles:
                 state.is_cut.add(victim.name)
                 self.cast.tell(f"{victim.name} is cut off from the state")
                 self.cast.loop.after(random.uniform(0.3, 4), lambda: state.is_cut.discard(victim.name))
+
+    def _kill_controllers(self) -> None:
+        for each in self.cast.controllers:
+            if each.is_alive:
+                self.cast.kill_controller(each, again_after=self.random.uniform(0.5, 3))
+
+    def _cut_client(self) -> None:
+        random, living = self.random, [each.name for each in self.cast.living]
+        if living:
+            one, ways = random.choice(self.training.names), random.choice(("in", "out", "both"))
+            some = random.sample(living, random.randint(1, len(living)))
+            others = living if random.random() < 0.4 else some
+            told = f"{one} is cut ({ways}) from {', '.join(others)}"
+            self.cast.cut(links(one, others, ways), random.uniform(0.3, 4), told)
 
     def _kill_replica(self) -> None:
         living = self.training.living

@@ -110,6 +110,16 @@ class World:
     damage: float = 0.0
     gone: float = 0.0
     """The share of outages from which one host does not return, with its disk."""
+    rots: float = 0.0
+    """How often what a disk has of a bucket is damaged under a server that lives; it finds that out."""
+    torn: float = 0.0
+    """The share of deaths with which what was being written is there in part, and so is damaged."""
+    controller_outages: float = 0.0
+    """Deaths of all controllers at once."""
+    kills_unled: bool = False
+    """Whether servers are killed while no controller leads, too."""
+    client_cuts: float = 0.0
+    """Replicas, or their coordinator, that are cut off from servers, one way or both."""
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
 
@@ -134,5 +144,12 @@ class World:
     def is_calm(self) -> bool:
         """Whether whoever lives is heard in time."""
         return not (
-            self.single or self.pauses or self.cuts or self.camps or self.controller_faults or self.aims
+            self.controller_outages
+            or self.client_cuts
+            or self.single
+            or self.pauses
+            or self.cuts
+            or self.camps
+            or self.controller_faults
+            or self.aims
         ) and (self.faults == Faults() and not self.between_seconds and not self.control_seconds)
