@@ -53,7 +53,7 @@ LIVES = {
     "nobody leads": 12,
     "clients cut off": 12,
     "drains": 24,
-    "calm drains": 50,
+    "calm drains": 70,
     "drains and deaths": 30,
     "runs": 30,
     "freezing": 24,
@@ -62,8 +62,8 @@ LIVES = {
     "outages at once": 20,
     "left alone": 30,
     "astray": 8,
-    "momentum": 60,
-    "few servers": 60,
+    "momentum": 90,
+    "few servers": 90,
 }
 """How many are judged to their end: a thousand and some. Where a bucket may be lost more are lived."""
 PARTS = 2
@@ -116,9 +116,9 @@ FOUND = {
     "impatient": ("disks and all", range(10)),
     "unverified": ("outages", range(30)),
     "never-saved": ("outages", range(10)),
-    "seldom-saved": ("outages", range(20)),
+    "seldom-saved": ("outages", range(10)),
     "unnamed": ("outages", range(10)),
-    "any-answer": ("network", range(40)),
+    "any-answer": ("network", range(10)),
     "pulls-once": ("quiet", range(10)),
     "own-disk": ("hosts gone", range(20)),
     "weights-on-disk": ("momentum on disks", range(10)),
