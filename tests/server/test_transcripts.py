@@ -19,7 +19,8 @@ SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2
 
 def failover() -> str:
     """One bucket on three servers, one replica; its primary dies when it has sent an update to the others."""
-    told = Told(1, replace(WORLDS["quiet"], servers=3, buckets=1, replicas=1, speeds=(0.2,), epochs=2))
+    one = replace(WORLDS["quiet"], servers=3, buckets=1, replicas=1, speeds=(0.2,), epochs=2)
+    told = Told(1, replace(one, waits_seconds=3.5))
     cast = told.life.cast
     pushed: list[Send] = []
 

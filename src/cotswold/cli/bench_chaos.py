@@ -41,8 +41,10 @@ def chaos(
     run; network, clocks, disks and processes are simulated. Judges that know none of the
     machines look for: two primaries at once, versions that go back, an update that is
     lost or counted twice, copies that differ, a checkpoint that is torn, fewer copies
-    than there must be, a life that does not come to its end. Exit code 1 where something
-    is broken: of the first seed that is, the life is told step for step.
+    than there must be, more lost in an outage than may be, a replica that computes from
+    what is too old, clients that wait too long, a life that does not come to its end.
+    Exit code 1 where something is broken: of the first seed that is, the life is told
+    step for step.
 
     Examples:
 

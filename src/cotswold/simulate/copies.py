@@ -177,6 +177,16 @@ class KeeperPlayer(PlayedProcess):
         heard = cast(ToKeeper, message)
         self._do(lambda: self._say(self.keeper.receive(sender, heard, self.clock.now)))
 
+    def damaged(self, bucket: str) -> None:
+        """It finds that what its disk has of a bucket is not what was put there."""
+        self._do(lambda: self._damaged(bucket))
+
+    def _damaged(self, bucket: str) -> None:
+        assert self._saving is not None, "it has a disk"
+        disk = self._saving.disk
+        if bucket in disk.damaged and not self.keeper.damaged(bucket):
+            disk.forget(bucket)
+
     def _say(self, sends: list[Send]) -> None:
         """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
         self._watch(self.name, sends)

@@ -25,13 +25,42 @@ class SimulatedDisk:
         self.damaged: set[str] = set()
         """Buckets of which something is not what was written."""
         self.is_full = self.is_slow = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[Saved | None, Callable[[], None]]] = deque()
+        """What is written, or None, and what is done."""
         self._owner = 0
 
     def begin(self) -> None:
         """Another process has it: of what the one before had under way some is there, the rest is not."""
         for _ in range(self._random.randint(0, len(self._waiting))):
-            self._waiting.popleft()()
+            self._waiting.popleft()[1]()
+        self._drop()
+
+    @property
+    def writes(self) -> str:
+        """The bucket of which something is being written; empty where that is none."""
+        saved = self._waiting[0][0] if self._waiting else None
+        return "" if saved is None else saved.bucket
+
+    def tear(self) -> None:
+        """Its process died: of what was being written a part is there, of the rest nothing."""
+        saved = self._waiting[0][0]
+        assert saved is not None, "something is being written"
+        numbers = list(saved.numbers.items())
+        self._merge(replace(saved, numbers=dict(numbers[: len(numbers) // 2])))
+        self.damaged.add(saved.bucket)
+        self._drop()
+
+    def forget(self, bucket: str) -> None:
+        """Whatever is there of it is there no more, once all that is under way is done."""
+
+        def act() -> None:
+            self.has.pop(bucket, None)
+            self.damaged.discard(bucket)
+
+        self._do(act)
+
+    def _drop(self) -> None:
+        """Whatever is under way is not done."""
         self._waiting.clear()
         self._owner += 1
 
@@ -46,7 +75,7 @@ class SimulatedDisk:
             if owner == self._owner:
                 done(is_there)
 
-        self._do(act)
+        self._do(act, saved)
 
     def read(self, bucket: str, done: Callable[[Saved | None], None]) -> None:
         """What is there, if it is sound."""
@@ -63,8 +92,8 @@ class SimulatedDisk:
         if len(saved.numbers) == len(self.has[saved.bucket].numbers):
             self.damaged.discard(saved.bucket)
 
-    def _do(self, act: Callable[[], None]) -> None:
-        self._waiting.append(act)
+    def _do(self, act: Callable[[], None], saved: Saved | None = None) -> None:
+        self._waiting.append((saved, act))
         if len(self._waiting) == 1:
             self._loop.after(self._took(), self._next(self._owner))
 
@@ -72,7 +101,7 @@ class SimulatedDisk:
         def go_on() -> None:
             if owner != self._owner:
                 return
-            self._waiting.popleft()()
+            self._waiting.popleft()[1]()
             if self._waiting:
                 self._loop.after(self._took(), self._next(owner))
 

@@ -111,8 +111,10 @@ class ReplicaPlayer(PlayedProcess):
         seconds: Callable[[], float],
         kind: str = "gradient",
         ranks: int = 1,
+        begins: Callable[[StepTask], None] = lambda task: None,
     ) -> None:
-        """Each of ``ranks`` has every so many-th shard."""
+        """Each of ``ranks`` has every so many-th shard; ``begins`` is told of each step that begins."""
+        self._begins = begins
         super().__init__(network, join.name)
         self.replica = Replica(join, pace)
         self._ranks = Ranks(join.name)
@@ -164,6 +166,7 @@ class ReplicaPlayer(PlayedProcess):
             return
         task = self.replica.task()
         if task is not None:
+            self._begins(task)
             weights = self._installed(task)
             self._network.loop.after(self._seconds(), lambda: self._do(lambda: self._step(task, weights)))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from cotswold.bench.chaos.world import DISK_SECONDS
 from cotswold.optim.updates import Momentum, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Controller
@@ -89,7 +90,7 @@ class Cast:
         for name in roles.controllers:
             self.start_controller(name)
         self.disks = {
-            name: SimulatedDisk(self.loop, random, seconds=0.1)
+            name: SimulatedDisk(self.loop, random, seconds=DISK_SECONDS)
             for name in (roles.servers if roles.copying.saves else ())
         }
         self.servers: list[KeeperPlayer] = []
@@ -160,8 +161,10 @@ class Cast:
         self.controllers = [each for each in self.controllers if each.name != name] + [player]
 
     def start_server(self, name: str) -> None:
-        """A server, with what is on its disk."""
+        """A server, with what is on its disk; nobody where its host is gone."""
         clock, host, roles = self._clock(), disk_of(name), self.roles
+        if self.disks and host not in self.disks:
+            return
         keeper = Keeper(
             *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
@@ -177,6 +180,11 @@ class Cast:
             self.loop.after(seen_after, lambda: ended(self.network, victim.name, names, "killed by signal 9"))
         if again_after is not None:
             self.loop.after(again_after, lambda: self.start_server(next_of(victim.name)))
+
+    def lose_host(self, host: str) -> None:
+        """A host and its disk are gone for good."""
+        del self.disks[host]
+        self.tell(f"host {host} is gone for good")
 
     def kill_controller(self, victim: ControllerPlayer, *, again_after: float | None) -> None:
         """SIGKILL, and another one starts after so many seconds; None for never."""

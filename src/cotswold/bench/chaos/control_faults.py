@@ -11,6 +11,7 @@ from typing import Any
 
 from cotswold.bench.chaos.planting import Fault, always, never
 from cotswold.server.control.claims import Claims
+from cotswold.server.control.complaints import Complaints
 from cotswold.server.control.confirming import Confirming
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
@@ -19,6 +20,7 @@ from cotswold.server.control.forgetting import Forgetting
 from cotswold.server.control.leading import Transact
 from cotswold.server.control.map import Map
 from cotswold.server.control.servers import Servers
+from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.lease import DRIFT, Lease
 from cotswold.server.messages import Group, Leased, Send
@@ -94,6 +96,20 @@ def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, server, runs, now: []
 
 
+def _nobody_takes_over(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, now: []
+
+
+def _held_back(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def decided(
+        self: Election, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
+    ) -> Group | None:
+        found: Group | None = right(self, living, may_act, now, patience)
+        return found if now - self.began >= 10 else None
+
+    return decided
+
+
 CONTROL_FAULTS: Mapping[str, Fault] = {
     "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
     "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
@@ -106,6 +122,11 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
     "unconfirmed": Fault("who is to stay is not asked whether it is there", Confirming, "are_there", always),
     "assumed": Fault("what may be written down is taken for written", Controller, "transacted", _assumed),
+    "no-take-over": Fault(
+        "a secondary tells nobody that its primary is silent", Copy, "_watch_primary", _nobody_takes_over
+    ),
+    "never-cut-off": Fault("a primary that hears nobody stays so", Complaints, "is_cut_off", never),
+    "held-back": Fault("an election takes ten seconds", Election, "decided", _held_back),
     "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
 }
 """By name."""

@@ -9,12 +9,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault
+from cotswold.bench.chaos.planting import Fault, never
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.contents import Contents
+from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
+from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import FoundSaved, Group
+from cotswold.server.dispatching import Dispatcher
+from cotswold.server.messages import Change, FoundSaved, Group, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
 from cotswold.simulate.disks import SimulatedDisk
@@ -60,7 +64,12 @@ def _nothing_is_lost(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def decided(
-        self: Revival, living: Collection[str], _: Collection[str], now: float, __: _Any
+        self: Revival,
+        living: Collection[str],
+        ended: Collection[str],
+        now: float,
+        patience: tuple[float, float],
+        known: Collection[str] = (),
     ) -> Group | None:
         found: Group | None = right(self, living, self.group.members, now, (0.0, 0.0))
         return found
@@ -80,12 +89,48 @@ def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def heard(self: Revival, found: FoundSaved) -> None:
+    def heard(self: Revival, found: FoundSaved, now: float) -> None:
         if found.index >= 0:
-            found = replace(found, life=-found.life, index=10**9 - found.index)
-        right(self, found)
+            found = replace(found, life=-found.life, term=-found.term, index=10**9 - found.index)
+        right(self, found, now)
 
     return heard
+
+
+def _own_disk(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def answering(self: Copy[_Any], send: Send) -> Send:
+        own, self._peers = self._peers, Peers(self.copying, Neighbours())
+        try:
+            found: Send = right(self, send)
+        finally:
+            self._peers = own
+        return found
+
+    return answering
+
+
+def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def save(self: Contents[_Any], after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+        change, numbers = right(self, after)
+        return change, {key: each for key, each in numbers.items() if key[0] == "weights"}
+
+    return save
+
+
+def _nothing_to_save(_: _Any) -> _Any:
+    return property(never(_))
+
+
+def _seldom(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def saves(self: Keeper[_Any]) -> Iterator[tuple[int, Saved]]:
+        calls = vars(self)["calls"] = vars(self).get("calls", 0) + 1
+        return iter(right(self)) if calls % 10 == 0 else iter(())
+
+    return saves
+
+
+def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, places, of: None
 
 
 DISK_FAULTS: Mapping[str, Fault] = {
@@ -99,6 +144,11 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
     "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
+    "never-saved": Fault("nothing is put on a disk", Copy, "is_unsaved", _nothing_to_save),
+    "seldom-saved": Fault("a disk is given something every few seconds", Keeper, "saves", _seldom),
+    "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
+    "own-disk": Fault("saved is what the disk of the primary has", Copy, "_answering", _own_disk),
+    "weights-on-disk": Fault("what rules keep is not put on the disk", Contents, "save", _weights_alone),
     "oldest-disk": Fault("a bucket goes on from whoever has lost the most", Revival, "heard", _oldest),
 }
 """By name."""

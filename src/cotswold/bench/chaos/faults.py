@@ -11,6 +11,7 @@ from cotswold.bench.chaos.control_faults import CONTROL_FAULTS
 from cotswold.bench.chaos.copy_faults import COPY_FAULTS
 from cotswold.bench.chaos.disk_faults import DISK_FAULTS
 from cotswold.bench.chaos.planting import Fault
+from cotswold.bench.chaos.replica_faults import REPLICA_FAULTS
 
-FAULTS: Mapping[str, Fault] = {**COPY_FAULTS, **CONTROL_FAULTS, **DISK_FAULTS}
+FAULTS: Mapping[str, Fault] = {**COPY_FAULTS, **CONTROL_FAULTS, **DISK_FAULTS, **REPLICA_FAULTS}
 """By name."""

@@ -62,8 +62,10 @@ class Judge:
         self._pushed_in: dict[tuple[str, int, int], int] = {}
         """The term that was written down when an update was first pushed."""
         self._terms: dict[str, int] = {}
-        self._versions: dict[tuple[str, int], int] = defaultdict(int)
-        self._numbers: dict[tuple[str, int, int], object] = {}
+        self.versions: dict[tuple[str, int], int] = defaultdict(int)
+        """The newest that were said, by bucket and shard."""
+        self.numbers: dict[tuple[str, int, int], object] = {}
+        """Of each version."""
         self._applied: dict[tuple[str, int, int], Applied] = {}
         self._orders: dict[str, int] = defaultdict(int)
 
@@ -131,7 +133,7 @@ class Judge:
         if key in self._pushed:
             self.acknowledged[bucket][key[1:]] = self._pushed[key]
         for shard, version in zip(message.shards, message.versions, strict=True):  # of long ago, perhaps
-            self._versions[bucket, shard] = max(version, self._versions[bucket, shard])
+            self.versions[bucket, shard] = max(version, self.versions[bucket, shard])
 
     def _has_led(self, bucket: str, since: int, term: int) -> bool:
         """Whether a term and those before it, since one, are of the same primary."""
@@ -147,13 +149,13 @@ class Judge:
 
     def _pulled(self, bucket: str, server: str, message: PulledNewer) -> None:
         for shard, version, buffer in zip(message.shards, message.versions, message.buffers, strict=True):
-            newest = self._versions[bucket, shard]
+            newest = self.versions[bucket, shard]
             if version < newest:
                 raise BrokenError(
                     f"{bucket}: {server} says version {version} of shard {shard}, after {newest} was said"
                 )
-            self._versions[bucket, shard] = version
-            before = self._numbers.setdefault((bucket, shard, version), buffer)
+            self.versions[bucket, shard] = version
+            before = self.numbers.setdefault((bucket, shard, version), buffer)
             if before != buffer:
                 raise BrokenError(
                     f"{bucket}: {server} says that shard {shard} is {buffer} in version {version}, which was "

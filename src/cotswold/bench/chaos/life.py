@@ -13,18 +13,22 @@ from typing import cast
 
 from cotswold.bench.chaos.aims import Aiming, Fates
 from cotswold.bench.chaos.cast import SHARD, Cast, Roles
+from cotswold.bench.chaos.installs import Installs
 from cotswold.bench.chaos.judge import BrokenError, Judge
 from cotswold.bench.chaos.recording import Recorded
 from cotswold.bench.chaos.sums import Sums
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.troubles import Troubles
+from cotswold.bench.chaos.waits import Waits
+from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
+from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.dispatching import State
-from cotswold.server.messages import Send, Shard, Silent, TakeOver
+from cotswold.server.messages import Applied, OfBucket, Send, Shard, Silent, TakeOver
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
@@ -36,6 +40,8 @@ class Life:
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
         self.loop, self.judge = Loop(), Judge(world.least, is_calm=world.is_calm)
+        self.waits = Waits(world.waits_seconds, lambda: self.loop.now)
+        self.window = Window(world.saved_within, lambda: self.loop.now)
         self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
@@ -43,9 +49,11 @@ class Life:
         self.cast = Cast(self.network, state, roles, self.random, self._hear)
         self.training = Training(
             *(self.network, roles.shards, roles.controllers, world, seed),
-            lambda client, sends: self.judge.hear_client(sends),
+            self._hear_client,
+            Installs(self.judge, is_prompt=world.is_prompt).begins,
         )
-        self.troubles = Troubles(world, self.cast, self.training, self.random)
+        self.training.dispatcher.watch_revived = self.window.revived
+        self.troubles = Troubles(world, self.cast, self.training, self.window, self.random)
         self.sums = Sums(self.training, self.judge)
         self.is_lost = False
         """Whether every member of a bucket died, where there are no disks: then it ended early. Where nobody
@@ -86,18 +94,33 @@ class Life:
                 raise BrokenError(f"{bucket}: copies differ: {copies}")
             self.sums.check_bucket(bucket, copies[0], self.training.ledger)
         self.sums.check_acknowledged()
+        self.sums.check_named()
         self.sums.check_account()
 
     # --- while it goes on ---
 
+    def _hear_client(self, client: str, sends: Sequence[Send]) -> None:
+        self.judge.hear_client(sends)
+        self.waits.hear_client(sends)
+
     def _hear(self, server: str, sends: Sequence[Send]) -> None:
         self.judge.hear(server, sends)
+        self.waits.hear(sends)
         for each in sends:
-            if isinstance(each.message, Silent | TakeOver):
-                self.troubles.complained[each.message.bucket] = self.loop.now
+            match each.message:
+                case Silent(bucket) | TakeOver(bucket):
+                    self.troubles.complained[bucket] = self.loop.now
+                case OfBucket(bucket, _, Applied(session, _, number)):
+                    samples = self.judge.acknowledged[bucket].get((session, number))
+                    if samples is not None:
+                        self.window.acknowledged(bucket, session, number, samples)
+                case _:
+                    pass
 
     def _put(self, key: str, old: str | None, new: str | None) -> None:
         self.judge.put(key, old, new, {each.name for each in self.cast.living})
+        if new is not None and key.removeprefix("bucket/") in self.cast.buckets:
+            self.window.put(read_group(new))
 
     def _takes(self, sender: str, receiver: str) -> float:
         """What a message takes on the way, besides what it takes at least."""
@@ -115,6 +138,7 @@ class Life:
 
     def _chance(self) -> None:
         self.cast.take_events()
+        self.waits.check()
         self.is_lost = not self.cast.keeps({each.name for each in self.cast.living})
         if self.training.coordinator.has_begun and not self._is_quiet:
             if self.network.sent is None and self.world.aims:

@@ -35,6 +35,8 @@ class Lives:
 
     world: str
     lives: int = 0
+    judged: int = 0
+    """Of which the end was judged: not those in which a bucket was lost, where that may be."""
     seconds: float = 0.0
     """Of this machine's processors, all together."""
     lived_seconds: float = 0.0
@@ -47,7 +49,7 @@ class Lives:
 
     def add(self, more: Lives) -> None:
         """Those that follow."""
-        for name in ("lives", "seconds", "lived_seconds", "messages", "said"):
+        for name in ("lives", "judged", "seconds", "lived_seconds", "messages", "said"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
         self.broken = more.broken
 
@@ -62,8 +64,9 @@ def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
     with nullcontext() if fault is None else FAULTS[fault].planted():
         for seed in seeds:
             life = Life(seed, WORLDS[world])
-            lives.broken = _broken(world, seed, life.live)
+            lives.broken = _broken(world, seed, life.live, fault)
             lives.lives += 1
+            lives.judged += not life.is_lost
             lives.lived_seconds += life.loop.now
             lives.messages += life.network.messages
             lives.said += life.judge.said
@@ -77,16 +80,18 @@ def transcript(world: str, seed: int, fault: str | None = None) -> list[str]:
     """The same life again, step for step, as it can be read; what broke is its last line."""
     with nullcontext() if fault is None else FAULTS[fault].planted():
         told = Told(seed, WORLDS[world])
-        broken = _broken(world, seed, told.life.live)
+        broken = _broken(world, seed, told.life.live, fault)
     last = "nothing is broken" if broken is None else f"broken: {broken.sentence}"
     return [*told.transcript, f"{told.life.loop.now:8.3f} s  {last}"]
 
 
-def _broken(world: str, seed: int, live: Callable[[], None]) -> Broken | None:
+def _broken(world: str, seed: int, live: Callable[[], None], fault: str | None) -> Broken | None:
     try:
         live()
     except BrokenError as error:
         return Broken(world, seed, str(error))
     except _ESCAPED as error:
+        if fault is not None and not isinstance(error, AssertionError):
+            raise  # it is a mistake in the planted one
         return Broken(world, seed, f"a machine raises {type(error).__name__}: {error}")
     return None

@@ -5,7 +5,7 @@ Knows: what servers say that they have applied. Does not know: what befalls anyb
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from cotswold.server.dispatching import Dispatcher
@@ -22,6 +22,8 @@ class Recorded(Samples):
         super().__init__(samples)
         self.has: list[list[tuple[int, Ranges]]] = [[] for _ in range(buckets)]
         """Of each bucket, by session."""
+        self.revoked_places: list[Ranges] = []
+        """What servers lost, each time that one did."""
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What servers have, of a session that lives."""
@@ -36,8 +38,15 @@ class Recorded(Samples):
         self.said(session, servers)
         left = joined(self.open_of(session))
         lost = super().ended(session, servers, bereft)
+        self.revoked_places += [lost] if bereft else []
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(left, applied)))
+        return lost
+
+    def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
+        """A server has lost its memory."""
+        lost = super().revoked(has)
+        self.revoked_places.append(lost)
         return lost
 
     def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
@@ -48,8 +57,15 @@ class Recorded(Samples):
         ]
 
 
+def _unwatched(bucket: str, life: int, settled: int, has: Mapping[int, Ranges]) -> None:
+    """Nobody wants to know."""
+
+
 class RecordedDispatcher(Dispatcher):
     """One whose ledger keeps which samples each bucket has."""
+
+    watch_revived: Callable[[str, int, int, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
+    """Called with a bucket, its life, where it has everything below, and what else it has, by session."""
 
     def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"
@@ -57,6 +73,7 @@ class RecordedDispatcher(Dispatcher):
             if each.life > self._lives.get(each.server, 0):
                 has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
                 self.ledger.revived(number, has, self._order.settled)
+                self.watch_revived(each.server, each.life, self._order.settled, has)
         return super()._hear_of_lives(answers)
 
 

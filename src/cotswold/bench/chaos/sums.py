@@ -6,8 +6,8 @@ Does not know: terms, copies, how anything came to where it is.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from cotswold.bench.chaos.judge import BrokenError, Judge
@@ -30,7 +30,6 @@ class Sums:
     def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
         """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
         elsewhere and handed out again, to another session. Raises BrokenError."""
-        found = vectors["velocity" if self._training.world.has_momentum else "weights"]
         by: dict[int, list[Ranges]] = defaultdict(list)
         for session, ranges in ledger.has[self._buckets.index(bucket)]:
             by[session if self._judge.revivals else 0].append(ranges)
@@ -43,6 +42,8 @@ class Sums:
                 more = self._training.gradient(each, total)
                 total = [one + other for one, other in zip(total, more, strict=True)]
         own = [each for each in self._training.shards if each.server == bucket]
+        name = "velocity" if self._training.world.has_momentum else "weights"
+        found = vectors.get(name, [[0.0] * (shard.stop - shard.start) for shard in own])
         expected = [[-each for each in total[shard.start : shard.stop]] for shard in own]
         if [list(each) for each in found] != expected:
             raise BrokenError(f"{bucket} has {found}, and the sum of what was acknowledged is {expected}")
@@ -60,6 +61,17 @@ class Sums:
                         f"{bucket}: update {update} of session {session} was acknowledged, and is not there"
                     )
 
+    def check_named(self) -> None:
+        """People are told of each sample that servers lost, as often as it was lost, and of no other. Raises
+        BrokenError."""
+        events = self._training.dispatcher.events
+        named = Counter(_places(each.places for each in events if each.kind == "recalled"))
+        lost = Counter(_places(self._training.ledger.revoked_places))
+        if named != lost:
+            raise BrokenError(
+                f"samples {sorted(lost - named)} are lost, and {sorted(named - lost)} are named"
+            )
+
     def check_account(self) -> None:
         """What counts is in every bucket, and of every sample it is known what became of it. Raises
         BrokenError."""
@@ -75,3 +87,7 @@ class Sums:
         too_late = ledger.free if self._training.dispatcher.is_unsaved else 0
         if (known + total.lost, known + total.left_out + too_late) != (total.handed_out, samples):
             raise BrokenError(f"of {samples} samples this is known: {total}")
+
+
+def _places(sets: Iterable[Ranges]) -> Iterator[int]:
+    return (place for ranges in sets for start, stop in ranges for place in range(start, stop))

@@ -14,7 +14,7 @@ from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, Recorded
 from cotswold.bench.chaos.world import World
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
-from cotswold.server.replica import Pace
+from cotswold.server.replica import Pace, StepTask
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network
 from cotswold.simulate.replicas import ReplicaPlayer
@@ -39,7 +39,7 @@ class Reader:
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """What it pulled has come; that was judged when it was said."""
+        """What it pulled has come, perhaps late; that was judged when it was said."""
 
     def _tick(self) -> None:
         self._pulls += 1
@@ -62,8 +62,10 @@ class Training:
         world: World,
         seed: int,
         hear: Callable[[str, Sequence[Send]], None],
+        begins: Callable[[str, StepTask], None],
     ) -> None:
-        """``hear`` hears whatever clients say to buckets."""
+        """``hear`` hears whatever clients say to buckets; ``begins``, of each step that a replica begins."""
+        self._begins = begins
         self.world, self.seed, self.shards = world, seed, tuple(shards)
         self._random = network.random
         self.size = SHARD * len(shards)
@@ -113,6 +115,7 @@ class Training:
             ReplicaPlayer(
                 *(self.clients, join, Pace(2), self.shards, self.gradient),
                 lambda: speed * random.uniform(0.5, 1.5),
+                begins=lambda task: self._begins(name, task),
             )
         )
 

@@ -6,13 +6,14 @@ true, moments that matter (`aims`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from random import Random
 
 from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
+from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
+from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.server.names import bucket_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
@@ -21,29 +22,48 @@ STOPS = (0.3, 0.9, 1.5, 4.0)
 """Seconds for which a process is stopped, about: less and more than a lease."""
 
 
+_WELL_SECONDS = 1.0
+"""For which all is well before the next trouble, where there is one at a time."""
+_UNDONE_SECONDS = 0.2
+"""After which nothing of a controller that led is under way any more, where the state is never late."""
+_DEAF_SECONDS = 2.0
+"""For which one server hears no other there, at most."""
+
+
 class Troubles:
     """Those of one life."""
 
-    def __init__(self, world: World, cast: Cast, training: Training, random: Random) -> None:
+    def __init__(self, world: World, cast: Cast, training: Training, window: Window, random: Random) -> None:
         self.world, self.cast, self.training, self.random = world, cast, training, random
+        self._window = window
         self.complained: dict[str, float] = {}
         """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        self._led = 0.0
+        """When a controller led last."""
+        self._trouble_until = 0.0
+        """When what befell one server is over, or not all was well last."""
         self._runs = 0
         """How many others have begun; of an odd number the last goes on."""
 
     def chance(self) -> None:
         """A tenth of a second in which anything may happen."""
         world, random = self.world, self.random
+        if self.cast.leader is not None:
+            self._led = self.cast.loop.now
         happens = (
             (world.kills, self._kill_carefully),
             (world.massacres, self._kill_others),
             (world.reckless, self._kill_anybody),
             (world.outages, self.kill_all),
             (world.full + world.slow, self._trouble_disk),
+            (world.single, self._befall_one),
             (world.pauses, self._stop),
             (world.cuts, self._cut),
             (world.camps, self._part),
             (world.controller_faults, self._trouble_controller),
+            (world.controller_outages, self._kill_controllers),
+            (world.client_cuts, self._cut_client),
+            (world.rots, self._damage),
             (world.replica_faults, self._kill_replica),
             (world.replica_pauses, self._stop_replica),
             (world.checkpoints, self._begin_checkpoint),
@@ -59,11 +79,18 @@ class Troubles:
 
     # --- deaths ---
 
-    def kill(self, victim: KeeperPlayer) -> None:
-        """A server dies, its supervisor may see that, and another comes."""
+    def kill(self, victim: KeeperPlayer, *, returns: bool = True) -> None:
+        """A server dies, its supervisor may see that, and another comes, if its host ``returns``."""
         random = self.random
         seen = 0.05 if random.random() < self.world.seen else None
-        self.cast.kill(victim, seen_after=seen, again_after=random.uniform(0.2, self.world.again_seconds))
+        again = random.uniform(0.2, self.world.again_seconds)
+        self.cast.kill(victim, seen_after=seen, again_after=again if returns else None)
+        host = disk_of(victim.name)
+        writes = self.cast.disks[host].writes if host in self.cast.disks else ""
+        is_torn = bool(writes and self.world.torn) and random.random() < self.world.torn
+        if is_torn and self._spares({(host, writes)}):
+            self.cast.tell(f"what was being written of {writes} is there in part")
+            self.cast.disks[host].tear()
 
     def _kill_carefully(self) -> None:
         able = [each for each in self.cast.living if self._may_die({each.name})]
@@ -85,27 +112,52 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved; some of what disks have may be damaged,
-        where the newest is on two."""
-        random, groups = self.random, self.cast.groups
-        on, newest = Counter[str](), Counter[str]()
-        for disk in self.cast.disks.values():
-            for name, saved in disk.has.items():
-                on[name] += name not in disk.damaged
-                newest[name] += name not in disk.damaged and saved.term == groups[name].term
-        if not all(on[name] for name in self.cast.buckets):
+        """All servers at once, if each bucket was ever saved, or must have been; some of what disks have may
+        be damaged, and a host be gone for good, where that loses nothing that all members have on disks."""
+        random, disks = self.random, self.cast.disks
+        on = {name for disk in disks.values() for name in disk.has if name not in disk.damaged}
+        living = {each.name for each in self.cast.living}
+        if not all(name in on or self._window.is_expected(name, living) for name in self.cast.buckets):
             return
+        if any(disk.damaged for disk in disks.values()) and not self._spares(set()):
+            return
+        gone = ""
+        if random.random() < self.world.gone:
+            host = disk_of(random.choice([group.primary for group in self.cast.groups.values()]))
+            gone = (
+                host if host in disks and self._spares({(host, name) for name in self.cast.buckets}) else ""
+            )
+        if gone:
+            self.cast.lose_host(gone)
         for each in self.cast.living:
-            self.kill(each)
-        if random.random() < self.world.damage and all(newest[name] > 1 for name in self.cast.buckets):
-            host, disk = random.choice(list(self.cast.disks.items()))
-            disk.damaged |= {name for name in disk.has if random.random() < 0.5}
-            self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+            self.kill(each, returns=disk_of(each.name) != gone)
+        if random.random() < self.world.damage:
+            host, disk = random.choice(list(disks.items()))
+            some = {name for name in disk.has if random.random() < 0.5}
+            if self._spares({(host, name) for name in some}):
+                disk.damaged |= some
+                self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+        damaged = {name for each in disks.values() for name in each.damaged}
+        self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
+
+    def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
+        """Whether the disks of members have all that those of all members have, without this: (host, bucket).
+        What was saved in the newest term has that."""
+        return all(
+            any(
+                (host := disk_of(member)) in self.cast.disks
+                and (host, bucket) not in lost
+                and (saved := self.cast.disks[host].sound(bucket)) is not None
+                and saved.term == group.term
+                for member in group.members
+            )
+            for bucket, group in self.cast.groups.items()
+        )
 
     def _may_die(self, names: Collection[str]) -> bool:
         """Whether every bucket keeps a member that nobody is about to take for gone."""
-        leader = self.cast.leader
-        if leader is None:
+        leader, now = self.cast.leader, self.cast.loop.now
+        if leader is None and not (self.world.kills_unled and self._led < now - _UNDONE_SECONDS):
             return False
         busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
         late = self.cast.loop.now - self.world.faults.late_seconds - 1
@@ -115,21 +167,65 @@ class Troubles:
             others = [name for name in group.members if name not in names]
             if bucket in busy or self.complained.get(bucket, 0.0) > late:
                 return False
-            if not any(self._is_well(leader, group, name) for name in others):
+            if not any(self._has_all(group, name) and self._is_known(leader, name) for name in others):
                 return False
         return True
 
-    def _is_well(self, leader: ControllerPlayer, group: Group, name: str) -> bool:
+    def _is_known(self, leader: ControllerPlayer | None, name: str) -> bool:
+        """Whether whoever leads, if anybody does, takes it for living, and will for a while."""
+        if leader is None:
+            return True
+        known = leader.controller.servers.of.get(name)
+        return known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+
+    def _has_all(self, group: Group, name: str) -> bool:
+        """Whether it is there, and has all that its primary has."""
         cast = self.cast
         copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
-        known, server = leader.controller.servers.of.get(name), cast.server(name)
-        is_known = known is not None and known.is_living and known.held_until > leader.clock.now + 0.5
+        server = cast.server(name)
         is_there = copy is not None and copy.group == group and copy.index >= 0
         is_heard = name == group.primary or (primary is not None and name in primary.hears)
         is_cut = any(name in each for each in cast.network.cut)
-        return is_known and is_there and is_heard and not is_cut and not (server and server.is_paused)
+        return is_there and is_heard and not is_cut and not (server and server.is_paused)
 
     # --- pauses, cuts, disks ---
+
+    def _befall_one(self) -> None:
+        """Something befalls a server, if all is well, and has been for a while."""
+        cast, random = self.cast, self.random
+        if not self._are_well():
+            self._trouble_until = max(self._trouble_until, cast.loop.now + _WELL_SECONDS)
+        if self._trouble_until > cast.loop.now:
+            return
+        victim, seconds = random.choice(cast.living), random.uniform(0.3, 6)
+        self._trouble_until = cast.loop.now + seconds
+        others = [each.name for each in cast.living if each is not victim]
+        near, far = random.choice(((others, "other servers"), (others[:1], others[0])))
+        ways, names = random.choice(("in", "out", "out", "both")), cast.roles.controllers
+        match random.choice(("kill", "stop", "cut", "cut", "apart")):
+            case "kill":
+                self.kill(victim)
+            case "stop":
+                cast.stop(victim, seconds)
+            case "cut":
+                # of a primary that hears no other server, and is heard, members are taken out one by one;
+                # where two are needed its bucket waits until the cut is over: else seeds 5 and 100 are broken
+                seconds = min(seconds, _DEAF_SECONDS) if ways == "in" else seconds
+                cast.cut(links(victim.name, near, ways), seconds, f"{victim.name} is cut ({ways}) from {far}")
+            case _:
+                told = f"{victim.name} is cut ({ways}) from all"
+                cast.cut(links(victim.name, [*others, *names], ways), seconds, told)
+
+    def _are_well(self) -> bool:
+        """Whether every bucket has all its members, and these are well."""
+        cast, leader = self.cast, self.cast.leader
+        most = min(self.world.copies, len(cast.living))
+        return leader is not None and all(
+            len(group.members) == most
+            and not group.learners
+            and all(self._has_all(group, name) and self._is_known(leader, name) for name in group.members)
+            for group in cast.groups.values()
+        )
 
     def _stop(self) -> None:
         if self.cast.living:
@@ -177,6 +273,23 @@ class Troubles:
         self.cast.tell(f"the disk of {host} {what.replace('_', ' ')} for {seconds:.2f} s")
         self.cast.loop.after(seconds, lambda: setattr(disk, what, False))
 
+    def _damage(self) -> None:
+        """What a disk has of a bucket is damaged, and whoever lives there finds that out."""
+        random, disks, buckets = self.random, self.cast.disks, set(self.cast.buckets)
+        able = [
+            (server, name)
+            for server in self.cast.living
+            for name in disks[disk_of(server.name)].has
+            if name in buckets
+        ]
+        if not able:
+            return
+        server, name = random.choice(able)
+        if self._spares({(disk_of(server.name), name)}):
+            self.cast.tell(f"the disk of {server.name} is damaged: {name}")
+            disks[disk_of(server.name)].damaged.add(name)
+            self.cast.loop.after(random.uniform(0, 1), lambda: server.damaged(name))
+
     # --- those who are no servers ---
 
     def _trouble_controller(self) -> None:
@@ -194,6 +307,20 @@ class Troubles:
                 state.is_cut.add(victim.name)
                 self.cast.tell(f"{victim.name} is cut off from the state")
                 self.cast.loop.after(random.uniform(0.3, 4), lambda: state.is_cut.discard(victim.name))
+
+    def _kill_controllers(self) -> None:
+        for each in self.cast.controllers:
+            if each.is_alive:
+                self.cast.kill_controller(each, again_after=self.random.uniform(0.5, 3))
+
+    def _cut_client(self) -> None:
+        random, living = self.random, [each.name for each in self.cast.living]
+        if living:
+            one, ways = random.choice(self.training.names), random.choice(("in", "out", "both"))
+            some = random.sample(living, random.randint(1, len(living)))
+            others = living if random.random() < 0.4 else some
+            told = f"{one} is cut ({ways}) from {', '.join(others)}"
+            self.cast.cut(links(one, others, ways), random.uniform(0.3, 4), told)
 
     def _kill_replica(self) -> None:
         living = self.training.living

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from cotswold.server.copies.copying import Way
 from cotswold.simulate.network import Faults
 
+DISK_SECONDS = 0.1
+"""What a disk takes to read or write a bucket, at most, but where it is slow."""
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -67,6 +70,11 @@ class World:
     """The share of deaths that a supervisor sees."""
     again_seconds: float = 3.0
     """After which another server is there, at most."""
+    single: float = 0.0
+    """How often one server is killed, stopped or cut off, where nothing is the matter with any other, and has
+    not been for a second: one trouble at a time."""
+    waits_seconds: float = float("inf")
+    """For so long at most may a bucket acknowledge nothing while an update waits."""
     pauses: float = 0.0
     cuts: float = 0.0
     """Links cut, one way or both, or a server from all."""
@@ -100,12 +108,48 @@ class World:
     full: float = 0.0
     slow: float = 0.0
     damage: float = 0.0
+    gone: float = 0.0
+    """The share of outages from which one host does not return, with its disk."""
+    rots: float = 0.0
+    """How often what a disk has of a bucket is damaged under a server that lives; it finds that out."""
+    torn: float = 0.0
+    """The share of deaths with which what was being written is there in part, and so is damaged."""
+    controller_outages: float = 0.0
+    """Deaths of all controllers at once."""
+    kills_unled: bool = False
+    """Whether servers are killed while no controller leads, too."""
+    client_cuts: float = 0.0
+    """Replicas, or their coordinator, that are cut off from servers, one way or both."""
     drift: float = 0.01
     """By which share clocks run faster or slower, at most."""
 
     @property
+    def saved_within(self) -> float:
+        """Seconds after which what a primary has acknowledged is on its disk; infinite where that may take
+        any time: it may be stopped, or its disk has more to do than it can."""
+        is_steady = self.disks and not (self.full or self.slow or self.pauses or self.aims)
+        is_busy = self.buckets * DISK_SECONDS / 2 > 0.6 * self.saving_seconds
+        if is_busy or not is_steady:
+            return float("inf")
+        return self.saving_seconds + 2 * self.buckets * DISK_SECONDS + 0.1
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether whoever asks is answered at once: nobody dies either."""
+        return self.is_calm and not (
+            self.kills or self.massacres or self.reckless or self.outages or self.drains or self.runs
+        )
+
+    @property
     def is_calm(self) -> bool:
         """Whether whoever lives is heard in time."""
-        return not (self.pauses or self.cuts or self.camps or self.controller_faults or self.aims) and (
-            self.faults == Faults() and not self.between_seconds and not self.control_seconds
-        )
+        return not (
+            self.controller_outages
+            or self.client_cuts
+            or self.single
+            or self.pauses
+            or self.cuts
+            or self.camps
+            or self.controller_faults
+            or self.aims
+        ) and (self.faults == Faults() and not self.between_seconds and not self.control_seconds)

@@ -12,14 +12,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotswold.bench.chaos.world import Aim, World
+from cotswold.server.copies.lease import DRIFT
 from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
 _WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)
+_MOST_DRIFT = DRIFT / (2 - DRIFT)
+"""Of a clock: then any two differ as much over a lease as they may."""
+_FAILOVER_SECONDS = 3.5
+"""In which a bucket goes on after any one server is gone, with leases of a second."""
 _SMALL = World(servers=4, buckets=1, epochs=4, replicas=3, readers=1, seen=1.0)
 
 WORLDS: Mapping[str, World] = {
-    "quiet": World(),
+    "quiet": World(waits_seconds=0.2),
+    "one at a time": World(
+        servers=4, least=2, epochs=12, speeds=(0.1, 0.2), single=10.0, waits_seconds=_FAILOVER_SECONDS
+    ),
     "network": World(faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0), checkpoints=0.3),
     "deaths": World(kills=0.6, replica_faults=0.1, checkpoints=0.3),
     "pauses": World(faults=_WORST, kills=0.3, pauses=1.2, cuts=1.2),
@@ -96,6 +104,53 @@ WORLDS: Mapping[str, World] = {
     ),
     "full disks": replace(
         _SMALL, buckets=2, epochs=6, disks=True, full=1.0, saving_seconds=0.1, outages=0.3, checkpoints=0.5
+    ),
+    "hosts gone": replace(
+        _SMALL,
+        servers=5,
+        buckets=2,
+        epochs=6,
+        disks=True,
+        full=2.5,
+        saving_seconds=0.1,
+        outages=0.4,
+        gone=1.0,
+        again_seconds=1.0,
+    ),
+    "momentum on disks": replace(
+        _SMALL, buckets=2, epochs=6, has_momentum=True, disks=True, outages=0.4, kills=0.3, checkpoints=0.3
+    ),
+    "bad disks": replace(
+        _SMALL, buckets=2, epochs=6, disks=True, rots=1.0, torn=0.5, outages=0.3, kills=0.3, checkpoints=0.3
+    ),
+    "chain on disks": replace(
+        _SMALL,
+        buckets=2,
+        epochs=6,
+        way="chain",
+        disks=True,
+        torn=0.2,
+        outages=0.2,
+        kills=0.3,
+        drains=1.0,
+        evens_soon=True,
+    ),
+    "nobody leads": World(
+        controllers=1,
+        controller_outages=0.5,
+        kills=0.8,
+        kills_unled=True,
+        seen=0.3,
+        checkpoints=0.3,
+        drift=_MOST_DRIFT,
+    ),
+    "clients cut off": World(
+        client_cuts=1.0,
+        kills=0.3,
+        controller_outages=0.1,
+        replica_faults=0.1,
+        checkpoints=0.3,
+        drift=_MOST_DRIFT,
     ),
     "drains": replace(
         _SMALL, buckets=2, readers=3, seen=0.5, drains=2.0, evens_soon=True, control_seconds=0.6, camps=0.5

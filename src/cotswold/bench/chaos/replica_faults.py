@@ -1,0 +1,42 @@
+"""Mistakes about replicas, planted to see that the judges find them.
+
+Knows: one way in which the machine of a replica could be wrong. Does not know: how it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cotswold.bench.chaos.planting import Fault
+from cotswold.server.messages import PulledNewer, Send
+from cotswold.server.replica import Replica
+
+_Any = Any
+"""Machines are patched whatever their numbers are."""
+
+
+def _whatever_comes(right: Callable[..., _Any]) -> Callable[..., _Any]:
+    def pulled(self: Replica, session: _Any, pulled: PulledNewer) -> None:
+        asked = session.pulling.get(pulled.server)
+        if asked is not None and pulled.error is None:
+            session.versions.update(dict.fromkeys(pulled.shards, -1))
+            session.pulling[pulled.server] = replace(asked, number=pulled.number)
+        right(self, session, pulled)
+
+    return pulled
+
+
+def _never_again(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    def pull_if_due(self: Replica, session: _Any, now: float) -> list[Send]:
+        return []
+
+    return pull_if_due
+
+
+REPLICA_FAULTS: Mapping[str, Fault] = {
+    "any-answer": Fault("a replica takes any answer, however late", Replica, "_pulled", _whatever_comes),
+    "pulls-once": Fault("a replica pulls at its beginning alone", Replica, "_pull_if_due", _never_again),
+}
+"""By name."""
