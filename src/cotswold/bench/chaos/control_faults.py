@@ -19,10 +19,11 @@ from cotswold.server.control.filling import Filling
 from cotswold.server.control.forgetting import Forgetting
 from cotswold.server.control.leading import Transact
 from cotswold.server.control.map import Map
-from cotswold.server.control.servers import Servers
+from cotswold.server.control.servers import Known, Servers
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.lease import DRIFT, Lease
+from cotswold.server.copies.peers import Peers
 from cotswold.server.messages import Group, Leased, Send
 
 _Any = Any
@@ -96,7 +97,7 @@ def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, server, runs, now: []
 
 
-def _nobody_takes_over(_: Callable[..., _Any]) -> Callable[..., _Any]:
+def _nobody_complains(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, now: []
 
 
@@ -108,6 +109,10 @@ def _held_back(right: Callable[..., _Any]) -> Callable[..., _Any]:
         return found if now - self.began >= 10 else None
 
     return decided
+
+
+def _always_hears(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, answered, now: 0.0
 
 
 CONTROL_FAULTS: Mapping[str, Fault] = {
@@ -122,10 +127,13 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "drained-first": Fault("who is drained waits for no copy elsewhere", Filling, "look", _without_members),
     "unconfirmed": Fault("who is to stay is not asked whether it is there", Confirming, "are_there", always),
     "assumed": Fault("what may be written down is taken for written", Controller, "transacted", _assumed),
-    "no-take-over": Fault(
-        "a secondary tells nobody that its primary is silent", Copy, "_watch_primary", _nobody_takes_over
+    "no-complaints": Fault(  # either alone does no harm: whoever is not heard does not hear, mostly
+        "a secondary tells nobody that its primary is silent, nor it that they are",
+        *(Copy, "_watch_primary", _nobody_complains),
+        also=Fault("a primary complains of nobody", Peers, "silent", _nobody_complains),
     ),
     "never-cut-off": Fault("a primary that hears nobody stays so", Complaints, "is_cut_off", never),
+    "deaf-leads": Fault("who hears no controller has a lease for ever", Known, "hears", _always_hears),
     "held-back": Fault("an election takes ten seconds", Election, "decided", _held_back),
     "remembers": Fault("servers are not told to forget a run", Forgetting, "forgets", _tells_nobody),
 }

@@ -26,8 +26,6 @@ _WELL_SECONDS = 1.0
 """For which all is well before the next trouble, where there is one at a time."""
 _UNDONE_SECONDS = 0.2
 """After which nothing of a controller that led is under way any more, where the state is never late."""
-_DEAF_SECONDS = 2.0
-"""For which one server hears no other there, at most."""
 
 
 class Troubles:
@@ -202,16 +200,15 @@ class Troubles:
         others = [each.name for each in cast.living if each is not victim]
         near, far = random.choice(((others, "other servers"), (others[:1], others[0])))
         ways, names = random.choice(("in", "out", "out", "both")), cast.roles.controllers
-        match random.choice(("kill", "stop", "cut", "cut", "apart")):
+        match random.choice(("kill", "stop", "cut", "cut", "apart", "deaf")):
             case "kill":
                 self.kill(victim)
             case "stop":
                 cast.stop(victim, seconds)
             case "cut":
-                # of a primary that hears no other server, and is heard, members are taken out one by one;
-                # where two are needed its bucket waits until the cut is over: else seeds 5 and 100 are broken
-                seconds = min(seconds, _DEAF_SECONDS) if ways == "in" else seconds
                 cast.cut(links(victim.name, near, ways), seconds, f"{victim.name} is cut ({ways}) from {far}")
+            case "deaf":
+                cast.cut(links(victim.name, names, "in"), seconds, f"{victim.name} hears no controller")
             case _:
                 told = f"{victim.name} is cut ({ways}) from all"
                 cast.cut(links(victim.name, [*others, *names], ways), seconds, told)

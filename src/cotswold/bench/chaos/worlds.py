@@ -28,6 +28,9 @@ WORLDS: Mapping[str, World] = {
     "one at a time": World(
         servers=4, least=2, epochs=12, speeds=(0.1, 0.2), single=10.0, waits_seconds=_FAILOVER_SECONDS
     ),
+    "one of two": World(
+        servers=4, copies=2, epochs=12, speeds=(0.1, 0.2), single=10.0, waits_seconds=_FAILOVER_SECONDS
+    ),
     "network": World(faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0), checkpoints=0.3),
     "deaths": World(kills=0.6, replica_faults=0.1, checkpoints=0.3),
     "pauses": World(faults=_WORST, kills=0.3, pauses=1.2, cuts=1.2),

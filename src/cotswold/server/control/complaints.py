@@ -7,6 +7,7 @@ Knows: complaints of one term, who lives. Does not know: what becomes of the gro
       they to it, though it lives
     the primary, which lives, does not hear a copy            a group without that, for a while (`filling`),
                                                               once the primary has said that it is there
+    soon after, it does not hear the others that live         it is fenced, and an election: it is to blame
     a secondary alone does not hear the primary, or there     nothing: if the primary is gone controllers miss
       is no other, and controllers hear both                    its beats, and else it says who is silent
 """
@@ -53,6 +54,9 @@ class Complaints:
         return self.of_primary & set(group.everybody)
 
 
+_SOON_SECONDS = 10.0
+
+
 class Judging:
     """What a leader makes of them."""
 
@@ -60,6 +64,8 @@ class Judging:
         self._board, self._elections, self._filling = board, elections, filling
         self.of: OrderedDict[str, Complaints] = OrderedDict()
         """By bucket."""
+        self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
+        """By bucket: a primary that was believed that it hears copies no more, when that was, and which."""
 
     def hear(self, sender: str, message: Silent | TakeOver, group: Group, now: float) -> None:
         """Somebody complains."""
@@ -93,5 +99,19 @@ class Judging:
             self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
             return
         silent = complaints.silent(group)
-        if silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
+        living = {each for each in group.secondaries if servers.lives(each)}
+        before = self._has_blamed(group, now)
+        if before and living and living <= silent - before:
+            why = f"primary {group.primary} heard one secondary after the other no more"
+            self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
+        elif silent and servers.of[group.primary].held_until - now > control.lease_seconds / 2:
+            self._blamed[group.bucket] = group.primary, now, silent | before
+            self._blamed.move_to_end(group.bucket)
             self._filling.silent(group, silent, now)
+
+    def _has_blamed(self, group: Group, now: float) -> set[str]:
+        """Copies of which its primary complained a moment ago."""
+        while self._blamed and next(iter(self._blamed.values()))[1] < now - _SOON_SECONDS:
+            self._blamed.popitem(last=False)
+        primary, _, silent = self._blamed.get(group.bucket, ("", 0.0, set[str]()))
+        return silent if primary == group.primary else set()

@@ -279,7 +279,8 @@ class Reign:
         seconds = self.control.lease_seconds
         if is_deaf:  # else who does not hear controllers would be primary for ever, and never act
             seconds = max(0.0, min(seconds, known.held_until - now))
-        servers.lease(known, now + seconds)
+        else:
+            servers.lease(known, now + seconds)
         known.leased_from = now if known.leased_from is None else known.leased_from
         leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
