@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -434,6 +435,29 @@ def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> No
     house.carry()
     assert copy.spoke == (1, since, house.now)
     assert house.of["c"].copies[BUCKET].spoke[0] == 0
+
+
+@pytest.mark.parametrize(("term", "life"), [(1 << 63, 0), (2, 1 << 23), (2, 1 << 64), (2, -1)])
+def test_a_group_of_which_the_versions_could_not_be_said_counts_for_nothing(term: int, life: int) -> None:
+    house = House("ac")
+    house.begin(Group(BUCKET, 1, "a", ("c",)))
+    before = house.of["a"].copies[BUCKET].group
+    house.assign(Group(BUCKET, term, "a", ("c",), (), life), "a")
+    assert house.of["a"].copies[BUCKET].group == before
+
+
+def test_versions_to_which_none_can_be_added_are_not_prepared() -> None:
+    house = House("ac")
+    house.begin(Group(BUCKET, 1, "a", ("c",)))
+    told = house.of["a"].copies[BUCKET].contents.since(-1)
+    takes = house.of["c"].copies[BUCKET].contents.takes
+    index = house.of["c"].copies[BUCKET].index + 1
+
+    def prepare(version: int) -> Prepare:
+        change = replace(told.change, versions=tuple(version for _ in told.change.versions))
+        return Prepare(BUCKET, 1, -1, index, 0, change, told.names, told.buffers)
+
+    assert takes(prepare(5), None) and not takes(prepare(1 << 63), None) and not takes(prepare(-1), None)
 
 
 # --- chains ---

@@ -10,11 +10,18 @@ version ever runs backwards.
 from __future__ import annotations
 
 _LIFE = 1 << 40
+LIVES = 1 << 23
+"""So many at most: all versions can be said in messages."""
 
 
 def later(version: int, lives: int) -> int:
     """The same number of updates, so many lives later."""
     return version + lives * _LIFE
+
+
+def is_version(number: int) -> bool:
+    """Whether a version can be so great, and there is room for those that follow."""
+    return 0 <= number < later(0, LIVES)
 
 
 def updates_of(version: int) -> int:

@@ -35,6 +35,7 @@ from cotswold.server.messages import (
 )
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.updating import Updates
+from cotswold.server.versions import is_version
 
 _LENT_MOST = 1 << 19
 """Numbers of a bucket, of all vectors: one that has more copies what comes at once, for a message's memory is
@@ -256,7 +257,8 @@ class Contents(Generic[Values]):
             return False
         sessions = self._updates.books.sessions.numbers if before is None else named(before)
         are_known = named(change) <= sessions | {each.number for each in change.sessions}
-        return len(change.versions) == len(shards) and are_fit and are_known
+        are_versions = len(change.versions) == len(shards) and all(map(is_version, change.versions))
+        return are_versions and are_fit and are_known
 
     def install(self, prepare: Prepare) -> None:
         """What was prepared is so."""

@@ -82,6 +82,7 @@ from cotswold.server.messages import (
     Write,
 )
 from cotswold.server.shard import Values
+from cotswold.server.versions import LIVES
 
 _SETTLE_SECONDS = 0.5
 """For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""
@@ -189,7 +190,7 @@ class Copy(Generic[Values]):
     def assign(self, group: Group, now: float) -> list[Send]:
         """A controller says who has copies."""
         assert group.bucket == self.bucket, f"{group} is of another bucket than {self.bucket}"
-        if group.term <= self.group.term:
+        if group.term <= self.group.term or not (is_index(group.term) and 0 <= group.life < LIVES):
             return []
         most, is_memory = None, False
         if self.server == group.primary and group.life > self.group.life:
