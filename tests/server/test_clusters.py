@@ -90,6 +90,28 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
     assert cluster.group_of("run/0000").primary == left and cluster.group_of("run/0000").life > 0
 
 
+def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -> None:
+    cluster = Cluster("abc", TWO)
+    group = cluster.group_of("run/0000")
+    (left,) = set("abc") - set(group.members)
+    for each in group.members:
+        cluster.there.pop(each)
+    cluster.pass_time(2.0, left)
+    for each in group.members:
+        cluster.tell("client", Drain(each, 0.0, is_lost=True))
+    for _ in range(320):
+        cluster.pass_time(0.1, left)
+        for _ in cluster.take(FindSaved):
+            cluster.tell(left, FoundSaved("run/0000", left, 0, 0, -1))
+    assert cluster.group_of("run/0000") == group
+    told = [each.sentence for each in cluster.controller.take_events() if each.kind == "waits"]
+    assert len(told) == 1 and "no server that is there has anything of it" in told[0]
+    cluster.there.update(dict.fromkeys(group.members))
+    cluster.live(2.0)
+    assert cluster.group_of("run/0000").primary in group.members
+    assert all(cluster.controller.servers.lives(each) for each in group.members)
+
+
 # --- runs ---
 
 

@@ -95,6 +95,7 @@ class Operator:
 
     def groups(self) -> dict[str, Group]:
         """Who has copies of which bucket; raises MachineError where no controller answers."""
+        self.look()  # so that it is known who leads
         self._post.send(CONTROLLERS, Find(()))  # which is answered before what is asked next
         looked = self.look()
         self._addresses = {each.name: each.address for each in looked.servers}

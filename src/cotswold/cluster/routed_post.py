@@ -75,9 +75,16 @@ class RoutedPost(Post):
         self._calling.meet(servers)
 
     def send(self, to: str, message: AnyMessage) -> bool:
-        """As a post does, and True, whoever is connected."""
-        self.deliver([Send(to, cast(Message, message))])
-        return True
+        """As a post does; True for buckets, controllers and servers, which are connected where they are not,
+        and hear it again where it is not answered."""
+        if self._is_routed(to):
+            self.deliver([Send(to, cast(Message, message))])
+            return True
+        return super().send(to, message)
+
+    def _is_routed(self, to: str) -> bool:
+        known = (self._router.addresses, self._controllers)
+        return to == CONTROLLERS or to in self._router.buckets or any(to in some for some in known)
 
     def deliver(self, sends: Iterable[Send]) -> None:
         """As a post does."""

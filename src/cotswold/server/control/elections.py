@@ -35,7 +35,7 @@ class Elections:
         self._due: dict[str, None] = {}
         """Those that may be decided."""
         self._waiting: list[tuple[Group, list[str]]] = []
-        """Groups of which nobody is there, with those that may come back: people are to be told."""
+        """Groups of which nobody is there, with those that may come back, if any: people are to be told."""
 
     def is_settled(self, bucket: str) -> bool:
         """Whether nothing is under way for a bucket."""
@@ -84,7 +84,7 @@ class Elections:
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
     def take_waiting(self) -> list[tuple[Group, list[str]]]:
-        """Groups that wait for members that are silent, since this was called last."""
+        """Groups that wait for members that are silent, or for disks; since this was called last."""
         found, self._waiting = self._waiting, []
         return found
 
@@ -157,8 +157,9 @@ class Elections:
         decided = revival.decided(living, ended, now, patience, servers.of)
         if decided is None:
             silent = revival.silent(living, ended)
-            if silent and not revival.is_told and now - revival.began >= control.disk_seconds:
-                revival.is_told = True
+            is_late = now - revival.began >= (control.disk_seconds if silent else control.revive_seconds)
+            if is_late and bool(silent) not in revival.told:
+                revival.told.add(bool(silent))
                 self._waiting.append((election.group, silent))
             return revival.ask(living, self._epoch, now, control.retry_seconds)
         self._put(election, decided, "every copy was lost")

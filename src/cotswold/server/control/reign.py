@@ -222,6 +222,7 @@ class Reign:
         if wanted.is_lost:
             if known is not None and not known.is_living and not known.has_ended:
                 self._ended(Ended(known.name, "an operator says that it is lost"), now)
+                self.board.servers.given_up(known.name)
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
@@ -248,7 +249,8 @@ class Reign:
         deaf = 0.0 if known is None else known.hears(here.answered, now)
         is_deaf = deaf >= _DEAF * self.control.lease_seconds
         none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
-        if known is not None and is_deaf and not (known.is_living or known.has_ended):
+        is_away = known is not None and (known.may_return or not (known.is_living or known.has_ended))
+        if is_deaf and is_away:
             return [Send(here.server, none)]
         is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
         known = servers.heard(here, now)

@@ -47,8 +47,8 @@ class Revival:
     answers: dict[str, FoundSaved] = field(default_factory=dict)
     _disks: dict[str, tuple[float, FoundSaved]] = field(default_factory=dict)
     """What each disk had that was heard of, and when that was last."""
-    is_told: bool = False
-    """Whether people were told whom it waits for."""
+    told: set[bool] = field(default_factory=set)
+    """What people were told: that it waits for members, that nobody has anything."""
     _asked: float = float("-inf")
     _asked_again: float = float("-inf")
 

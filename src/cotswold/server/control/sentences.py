@@ -184,7 +184,14 @@ def elected(new: Group, election: Election, now: float) -> Change:
 
 
 def waits(group: Group, silent: Sequence[str]) -> Change:
-    """Nobody that has it is there, and some may come back."""
+    """Nobody that has it is there; ``silent``: those who may come back."""
+    if not silent:
+        lost = (
+            "no server that is there has anything of it, in memory or on a disk: unless one comes back, end "
+            "the run and resume it, from its last checkpoint"
+        )
+        sentence, many = f"{spoken(group.bucket)}: {lost}", lost.replace(" of it", " of them")
+        return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
     order = "`cotswold cluster drain NAME --lost` gives up one that never comes back"
     one, shape = "whoever has it is silent", "whoever has {it|them} is silent"
     sentence = f"{spoken(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"

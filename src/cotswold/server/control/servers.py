@@ -8,6 +8,7 @@ whether it is drained. Does not know: groups, who is elected.
     LIVING              silent until no lease of it can hold         GONE
     LIVING              heard, but hears no answer, for as long      GONE: it may not act, and cannot be told
     GONE                heard, and hears no answer                   GONE
+    GONE                an operator gives it up                      ENDED, until it is heard
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
     unknown             its supervisor has seen it end               unknown
     GONE                Here                                         LIVING: it was cut off, or stopped
@@ -43,6 +44,8 @@ class Known:
     """When it was given the first of the leases that it has had without a gap."""
     has_ended: bool = False
     """Whether its supervisor has seen the process end."""
+    may_return: bool = False
+    """Whether it has ended by an operator's word alone."""
     is_drained: bool = False
     """Whether it is to have no copies."""
     heard: float | None = None
@@ -101,6 +104,8 @@ class Servers:
         known.heard = now
         known.host, known.address = here.host, here.address
         known.peer_address = here.peer_address or here.address
+        if known.may_return:
+            known.has_ended = known.may_return = False
         known.is_living = not known.has_ended
         if known.is_living:
             self._leased[here.server] = None
@@ -137,6 +142,10 @@ class Servers:
         self._leased.pop(name, None)
         self._stale[name] = None
         return is_news
+
+    def given_up(self, name: str) -> None:
+        """An operator has said that it has ended: it lives again if it is heard."""
+        self.of[name].may_return = True
 
     def drained(self, name: str, is_drained: bool, held_until: float) -> None:
         """It is to have no copies, or may have some again."""
