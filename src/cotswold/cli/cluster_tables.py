@@ -43,8 +43,10 @@ def _lines(found: Overview) -> Iterator[str]:
         yield from table(heads, rows)
     else:
         yield "no server is there" + ("" if idle else " yet")
-    if idle:
-        yield _idle([each.name for each in idle])
+    if ended := [each.name for each in idle if each.state == "ended"]:
+        yield _idle(ended, "not there any more")
+    if silent := [each.name for each in idle if each.state == "gone"]:
+        yield _idle(silent, "silent")
     yield ""
     if looked.runs:
         rows = [
@@ -63,11 +65,11 @@ def _lines(found: Overview) -> Iterator[str]:
         yield from _events(looked.events)
 
 
-def _idle(names: Sequence[str]) -> str:
-    """Servers that are not there, and need not be."""
+def _idle(names: Sequence[str], what: str) -> str:
+    """Servers that are ``what``, and need not be there."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
-    return f"{', '.join(names[:_NAMED])}{more} {are} not there any more, and {have}"
+    return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
 
 
 def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:

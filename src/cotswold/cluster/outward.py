@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 
 from cotswold.cluster.roles.clients import scoped
 from cotswold.cluster.roles.own_host import Reach, own_endpoint, own_host
-from cotswold.cluster.rotating import Rotating, tokens_of_cluster
+from cotswold.cluster.rotating import Rotating, required_tokens
 from cotswold.cluster.transport import Endpoint, Roads
 from cotswold.cluster.transport.address import Address
-from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
 
@@ -43,12 +42,7 @@ class Outward:
     def __init__(self, name: str, run: str, reach: Reach, tokens: Token | KeyringFile | None = None) -> None:
         """``reach``: as for the run's own processes. Tokens are as the environment says where none are
         given."""
-        found = tokens or tokens_of_cluster(os.environ)
-        if found is None:
-            raise UserError(
-                f"{name} needs the token of the cluster of parameter servers: set COTSWOLD_CLUSTER_TOKEN, or "
-                "COTSWOLD_CLUSTER_TOKEN_FILE to the file that has it"
-            )
+        found = tokens or required_tokens(os.environ)
         self._name, self._tokens, self._reach = scoped(name, run), Rotating(found), reach
         self._ways: dict[str | None, Endpoint] = {}
         self._own: dict[str, str | None] = {}

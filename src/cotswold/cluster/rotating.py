@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cotswold.cluster.transport import Endpoint
-from cotswold.errors import MachineError
+from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, cluster_token_of, token_of
 from cotswold.host.keyring import Keyring, KeyringFile
+from cotswold.host.token import CLUSTER_VARIABLE
 
 _LOOK_SECONDS = 1.0
 FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
@@ -72,3 +73,14 @@ def tokens_of_cluster(environ: Mapping[str, str]) -> Token | KeyringFile | None:
     it; None if there is none."""
     path = environ.get(FILE_VARIABLE, "").strip()
     return KeyringFile(Path(path)) if path else cluster_token_of(environ)
+
+
+def required_tokens(environ: Mapping[str, str]) -> Token | KeyringFile:
+    """The same; raises UserError if there is none."""
+    found = tokens_of_cluster(environ)
+    if found is None:
+        raise UserError(
+            f"the cluster of parameter servers has a secret of its own: set {CLUSTER_VARIABLE}, or "
+            f"{FILE_VARIABLE} to the file that has it"
+        )
+    return found

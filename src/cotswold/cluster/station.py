@@ -193,7 +193,7 @@ class Station:
         with ExitStack() as opened:
             self._logs = settings.folder / "logs"
             self._logs.mkdir(parents=True, exist_ok=True)
-            opened.enter_context(DirectoryLock(settings.folder, "host of parameter servers"))
+            opened.enter_context(DirectoryLock(settings.folder, "cluster host"))
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
             reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach

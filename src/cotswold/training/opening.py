@@ -7,6 +7,7 @@ how anything is trained, the terminal.
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.cluster.ray_settings import check_joinable
+from cotswold.cluster.rotating import required_tokens
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
@@ -193,6 +195,8 @@ def _resumed(
         splits = {"splits": began.splits}
         wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     wanted = with_features_of(wanted, kept)
+    if wanted.cluster.parameter_servers is not None:
+        required_tokens(os.environ)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, progress)
@@ -215,6 +219,8 @@ def _begun(
     check_training_device(wanted.training)
     if wanted.cluster.address is not None:
         check_joinable(wanted.cluster.address)
+    if wanted.cluster.parameter_servers is not None:
+        required_tokens(os.environ)
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)

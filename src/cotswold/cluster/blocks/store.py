@@ -77,7 +77,7 @@ class BlockStore:
         with ExitStack() as opened, disk_errors(folder, MachineError, "free some space and start again"):
             folder.mkdir(parents=True, exist_ok=True)
             _check_folder(folder)
-            opened.enter_context(DirectoryLock(folder, "disk of a parameter server"))
+            opened.enter_context(DirectoryLock(folder, "server disk"))
             _check_format(folder)
             self._database = Database(folder / "db")
             opened.callback(self._database.close)

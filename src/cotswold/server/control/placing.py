@@ -99,7 +99,9 @@ def next_step(
             return HandOver(f"{dropped} has more copies than others")
         return Drop((dropped,), "others have fewer copies")
     if len(staying) < control.copies:
-        return Wait(f"{len(servers.living)} servers are there: give the cluster another", "server")
+        count = len(servers.living)
+        there = f"{count} servers are there" if count != 1 else "one server is there"
+        return Wait(f"{there}: give the cluster another", "server")
     return None
 
 
