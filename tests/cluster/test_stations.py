@@ -16,6 +16,7 @@ from tests.cluster.test_disks_of_servers import Events, check_after_losses, told
 from tests.cluster.test_kept_copies import check_tallies, tallied
 from tests.ports import free_ports
 
+from cotswold.cluster.operating import Operator
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
@@ -173,6 +174,11 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
             assert f"127.0.0.1:{nobody}" in host.told("state")[0]
             assert "none has led for" in host.told("waiting")[0]
             assert [each.partition("-")[0] for each in host.processes] == ["controller"]
+            with (
+                Operator([f"127.0.0.1:{port}"], token, wait_seconds=1.5) as operator,
+                pytest.raises(MachineError, match=r"answered, and none that leads has for 1.5 s"),
+            ):
+                operator.look()
         finally:
             host.close()
 

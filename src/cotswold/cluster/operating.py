@@ -226,6 +226,12 @@ class Operator:
                     return message
                 case _:
                     pass
+        if following := ", ".join(self._post.following):
+            raise MachineError(
+                f"{following} answered, and none that leads has for {self._wait_seconds:g} s: name all "
+                "controllers that there are; if these are all, their state is not reached (most of etcd's "
+                "members are gone, or a disk is full), as their hosts say"
+            )
         raise MachineError(
             f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see "
             "whether they run, whether the token is theirs, and whether most of etcd's members are there"

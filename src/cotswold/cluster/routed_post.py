@@ -19,7 +19,7 @@ from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
 from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.server.copies.routing import Router, ToRouter
-from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, Send
+from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, NotLeading, Send
 
 _TICK_SECONDS = 0.05
 
@@ -39,6 +39,8 @@ class RoutedPost(Post):
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
         self._moved: list[str] = []
+        self.following: dict[str, None] = {}
+        """Controllers that have said that they do not lead."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -112,6 +114,8 @@ class RoutedPost(Post):
         """What is for whoever uses this."""
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
+                if isinstance(message, NotLeading):
+                    self.following[sender] = None
                 said = self._router.receive(sender, message, time.monotonic())
                 return None if said is None else Letter(*said)
             case Letter(sender, Controllers(addresses)) if sender == COORDINATOR:
