@@ -1,5 +1,5 @@
 # make demo       environment, data, training, report: a few minutes on two cores
-# make test       environment and every test, those of Triton, JAX and Ray too: within 15 minutes on two cores
+# make test       environment and every test, those of Triton, JAX and Ray too: some 45 minutes on two cores
 # make quick      what to run before a commit: within 2 minutes on two cores
 # make check      lint, types and import rules
 # make constraints   that constraints.txt holds on every supported Python, system and processor
