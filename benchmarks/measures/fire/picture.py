@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from cotswold.bench.kernels.picture import STYLE
 from cotswold.bench.measure import Document
 
 _WINDOW_SECONDS = 4.0
@@ -33,10 +34,12 @@ def drawing(found: Document) -> str:
     machine: Any = found["machine"]
     fire = [each for each in trainings if each["is_fire"]]
     quiet = [each for each in trainings if not each["is_fire"]]
-    with mpl.rc_context({"svg.hashsalt": "fire", "font.size": 8, "svg.fonttype": "none"}):
-        canvas = Canvas(figsize=(13.0, 0.6 + 3.4 * max(1, len(fire))), layout="constrained")
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "fire", "font.size": 8}):
+        canvas = Canvas(figsize=(9.0, 0.6 + 3.4 * max(1, len(fire))), layout="constrained")
+        canvas.patch.set_alpha(0)
         for place, one in enumerate(fire):
             axes = canvas.add_subplot(len(fire), 1, place + 1)
+            axes.patch.set_alpha(0)
             if place < len(quiet):
                 _line(axes, quiet[place]["series"], "#a0aec0", "undisturbed")
             _line(axes, one["series"], "#2b6cb0", "under fire")
@@ -51,6 +54,7 @@ def drawing(found: Document) -> str:
             f"adam-mnist on {found['hosts']} hosts in namespaces, three copies, on {machine['cores']} cores "
             f"of {machine['processor']}",
             fontsize=9,
+            color=STYLE["text.color"],
         )
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
