@@ -177,7 +177,8 @@ class EndpointVictim(Victim):
             self._good.receive(0.0)
         if len(self._one.peers) > _MOST_PEERS:
             raise BrokenError(f"it has {len(self._one.peers)} peers")
-        while len(list(Path("/proc/self/fd").iterdir())) > _MOST_DESCRIPTORS:  # what is closed may take a while
+        # what callers close may take a while
+        while len(list(Path("/proc/self/fd").iterdir())) > _MOST_DESCRIPTORS:
             if time.monotonic() > deadline:
                 raise BrokenError("descriptors are left behind")
             self._serve()
