@@ -94,7 +94,7 @@ class Rig:
         self.spent = Spent()
         self._clock = time.process_time
         self._inbox: list[tuple[str, FromServers]] = []
-        self._numbers = Counter[str]()
+        self._numbers, self._answered = Counter[str](), Counter[str]()
         self._claims: dict[str, KeeperClaims] = {}
 
     def begin(self) -> Spent:
@@ -150,7 +150,8 @@ class Rig:
         leads = tuple((each.bucket, each.term) for each in found if each is not None and each.primary == name)
         number, claims = self._numbers[name], self._claims.setdefault(name, KeeperClaims())
         said = claims.say(leads, number)
-        return Here(name, name, f"tcp://{name}:1", number, said, runs=(RUN,), claims=claims.number)
+        more = {"claims": claims.number, "answered": self._answered[name]}
+        return Here(name, name, f"tcp://{name}:1", number, said, runs=(RUN,), **more)
 
     def _asked(self, wish: Wish) -> list[Send]:
         """The state answers, in no time."""
@@ -195,6 +196,7 @@ class Rig:
                         self._inbox += [(each.to, self._caught(group, one)) for one in group.learners]
                 case Leased(_, server, number, seconds):
                     self._claims[server].leased(number, seconds)
+                    self._answered[server] = number
                 case _:
                     pass
 

@@ -213,7 +213,7 @@ def _encoded_class(kind: type) -> st.SearchStrategy[list[Any]]:
 
 
 @pytest.mark.parametrize("kind", _CLASSES, ids=lambda one: one.__name__)
-@settings(deadline=None)  # a busy machine is no defect
+@settings(deadline=None, max_examples=30)  # of each of a hundred kinds; a busy machine is no defect
 @given(data=st.data())
 def test_every_message_is_read_as_the_specification_says(kind: type, data: st.DataObject) -> None:
     fields = data.draw(_encoded_class(kind))

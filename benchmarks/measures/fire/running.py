@@ -179,7 +179,7 @@ def _progress(training: Training, watcher: Watcher, befell: Sequence[_Befell], n
     fault = f"; {befell[-1].fault}: {befell[-1].words}" if _is_burning(befell) else ""
     return (
         f"{now:.0f} of {training.seconds:.0f} s: {watcher.samples:,} samples, "
-        f"{watcher.samples / max(now, 1e-9):,.0f} a second, {len(befell)} faults{fault}"
+        f"{watcher.samples / max(now, 1.0):,.0f} a second, {len(befell)} faults{fault}"
     )
 
 
