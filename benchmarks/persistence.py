@@ -12,6 +12,7 @@ from typing import Any
 
 from cotswold.bench.measure import Document, Spread
 from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.training import open_store
 from measures.cells import Cells, number
@@ -83,6 +84,8 @@ def persistence(
     counts = [at_least_one(int(each), "--copies") for each in copies.split(",")]
     settings: Document = {"recipe": read.name, "set": set or [], "seconds": seconds, "flush_seconds": flush}
     cells = Cells(NAME, out, minutes, summary, **settings, servers=servers, workers=workers)
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"{folder} is no directory; make it, or give another to --folder")
     with Persisting(read, open_store(read, stores), folder, flush) as persisting:
 
         def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
