@@ -149,9 +149,9 @@ class Rig:
         found = (self.controller.groups.get(each) for each in known.leads) if known is not None else ()
         leads = tuple((each.bucket, each.term) for each in found if each is not None and each.primary == name)
         number, claims = self._numbers[name], self._claims.setdefault(name, KeeperClaims())
-        said = claims.say(leads, number)
-        more = {"claims": claims.number, "answered": self._answered[name]}
-        return Here(name, name, f"tcp://{name}:1", number, said, runs=(RUN,), **more)
+        said, heard = claims.say(leads, number), self._answered[name]
+        address = f"tcp://{name}:1"
+        return Here(name, name, address, number, said, runs=(RUN,), claims=claims.number, answered=heard)
 
     def _asked(self, wish: Wish) -> list[Send]:
         """The state answers, in no time."""
