@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
+from cotswold.bench.kernels.picture import STYLE
 from cotswold.bench.measure import Document
 
 
@@ -20,9 +21,11 @@ def drawing(found: Document) -> str:
     summary: Any = told
     rounds: Any = cells
     of: Any = machine
-    with mpl.rc_context({"svg.hashsalt": "persistence", "font.size": 8, "svg.fonttype": "none"}):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "persistence", "font.size": 8}):
         canvas = Canvas(figsize=(4.5, 3.0), layout="constrained")
+        canvas.patch.set_alpha(0)
         axes = canvas.add_subplot()
+        axes.patch.set_alpha(0)
         for place, (copies, each) in enumerate(summary.items()):
             ratios = [cell["ratio"] for cell in rounds.values() if str(cell["copies"]) == copies]
             axes.plot([place] * len(ratios), ratios, "o", color="tab:blue", alpha=0.5, markersize=4)
