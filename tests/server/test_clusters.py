@@ -65,12 +65,18 @@ def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
 # --- who is silent ---
 
 
-def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> None:
+def with_silent_members() -> tuple[Cluster, Group, str]:
+    """A cluster, the group of a bucket of which nobody says anything any more, and the server that does."""
     cluster = Cluster("abc", TWO)
     group = cluster.group_of("run/0000")
     (left,) = set("abc") - set(group.members)
     for each in group.members:
         cluster.there.pop(each)
+    return cluster, group, left
+
+
+def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> None:
+    cluster, group, left = with_silent_members()
     cluster.take(FindSaved)
     for _ in range(700):
         cluster.pass_time(0.1, left)
@@ -91,11 +97,7 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
 
 
 def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -> None:
-    cluster = Cluster("abc", TWO)
-    group = cluster.group_of("run/0000")
-    (left,) = set("abc") - set(group.members)
-    for each in group.members:
-        cluster.there.pop(each)
+    cluster, group, left = with_silent_members()
     cluster.pass_time(2.0, left)
     for each in group.members:
         cluster.tell("client", Drain(each, 0.0, is_lost=True))
@@ -110,6 +112,13 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary in group.members
     assert all(cluster.controller.servers.lives(each) for each in group.members)
+    gone = group.members[0]
+    cluster.there.pop(gone)
+    cluster.pass_time(2.0, left)
+    cluster.tell("client", Drain(gone, 0.0, is_lost=True))
+    cluster.end(gone)  # its supervisor has seen that
+    cluster.beat(gone)  # which was on its way
+    assert not cluster.controller.servers.lives(gone)
 
 
 # --- runs ---

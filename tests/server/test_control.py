@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.server.desk import BUCKET, PATIENCE, WHAT, Desk, State
+from tests.server.desk import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
@@ -181,6 +181,20 @@ def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_anot
     desk.assure()
     desk.pass_time(0.2, "abcd")
     assert silent not in desk.group.everybody and len(desk.group.everybody) == 3
+
+
+def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame() -> None:
+    cluster = Cluster("abc", Control(copies=3))
+    group = cluster.group_of("run/0000")
+    primary, (first, other) = group.primary, group.secondaries
+    cluster.learns = False
+    cluster.tell(primary, Silent("run/0000", 1, primary, first))
+    cluster.live(0.6)
+    group = cluster.group_of("run/0000")
+    assert group.primary == primary and group.secondaries == (other,), "it was believed"
+    cluster.tell(primary, Silent("run/0000", group.term, primary, other))
+    cluster.live(1.0)
+    assert cluster.group_of("run/0000").primary == other
 
 
 def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:

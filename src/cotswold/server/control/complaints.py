@@ -94,13 +94,12 @@ class Judging:
         servers, control = self._board.servers, self._board.control
         if complaints.term != group.term or not self._elections.is_settled(group.bucket):
             return
-        if complaints.is_cut_off(group, {each for each in group.secondaries if servers.lives(each)}):
+        living = {each for each in group.secondaries if servers.lives(each)}
+        if complaints.is_cut_off(group, living):
             why = f"primary {group.primary} and its secondaries did not hear each other"
             self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
             return
-        silent = complaints.silent(group)
-        living = {each for each in group.secondaries if servers.lives(each)}
-        before = self._has_blamed(group, now)
+        silent, before = complaints.silent(group), self._blamed_before(group, now)
         if before and living and living <= silent - before:
             why = f"primary {group.primary} heard one secondary after the other no more"
             self._elections.hold(group, Cause.CUT_OFF, why, now, complaints.began)
@@ -109,7 +108,7 @@ class Judging:
             self._blamed.move_to_end(group.bucket)
             self._filling.silent(group, silent, now)
 
-    def _has_blamed(self, group: Group, now: float) -> set[str]:
+    def _blamed_before(self, group: Group, now: float) -> set[str]:
         """Copies of which its primary complained a moment ago."""
         while self._blamed and next(iter(self._blamed.values()))[1] < now - _SOON_SECONDS:
             self._blamed.popitem(last=False)

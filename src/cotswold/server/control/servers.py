@@ -138,7 +138,7 @@ class Servers:
         if known is None:
             return False
         is_news = known.is_living
-        known.has_ended, known.is_living = True, False
+        known.has_ended, known.is_living, known.may_return = True, False, False
         self._leased.pop(name, None)
         self._stale[name] = None
         return is_news
