@@ -42,7 +42,7 @@ from cotswold.cluster.transport import Endpoint, Ready
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
-from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatch import Dispatch
@@ -54,7 +54,7 @@ QUEUE_VECTORS = 4
 """So many times the parameters may wait on a server as updates, for each replica."""
 _BEAT_SECONDS = 0.1
 """How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
-_STRETCH = 4
+_STRETCH = 32
 """So many times what it usually pushes a replica adds up, at most, while a bucket moves to another server."""
 _BUCKETS = 8
 """A server: so that what a dead one had goes to all others, and each bucket costs little."""
@@ -109,7 +109,8 @@ class ReplicaSettings:
     @property
     def stepping(self) -> Stepping:
         """What replicas are told of steps."""
-        return Stepping(self.own, self.schedule, self.warmup, self.epochs)
+        beyond: OwnSteps = "none" if isinstance(self.rule, Adagrad) else "plain"
+        return Stepping(self.own, self.schedule, self.warmup, self.epochs, beyond)
 
     def dispatch(self, made: Made, run: str) -> Dispatch:
         """For a work; ``run``: what updates of this run, and of none before it, are meant for. Raises

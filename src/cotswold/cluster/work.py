@@ -161,7 +161,7 @@ class Meeting:
     own: str
     """Which `OwnSteps` it takes."""
     push_samples: int
-    """How many samples make a push, at most."""
+    """How many samples make a push, usually at most."""
 
 
 class Steps(Protocol):
@@ -177,6 +177,10 @@ class Steps(Protocol):
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        ...
+
+    def may_grow(self, samples: int) -> bool:
+        """Whether a step of so many more samples may be added before it is closed."""
         ...
 
     def close(self) -> tuple[Mapping[str, Part], Mapping[tuple[str, str], int]]:
@@ -277,6 +281,11 @@ class FactoringWork(ReplicaWork, Protocol):
     @property
     def decay(self) -> float:
         """So much of the weights a step is added to gradients by whoever multiplies their factors."""
+        ...
+
+    @property
+    def gives_factors(self) -> bool:
+        """Whether it gives any, as far as a batch has shown."""
         ...
 
     def lay(self, shards: Sequence[Shard], samples: int) -> None:

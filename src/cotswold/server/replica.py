@@ -104,7 +104,7 @@ class StepTask:
     opens: bool
     """Whether the accumulation begins with this step: what is in it belongs to another push."""
     closes: bool
-    """Whether what is accumulated goes to the servers, unless `Replica.stretches`: `stepped` needs it."""
+    """Whether what is accumulated is to go to the servers, unless `Replica.stretches`."""
     pull: tuple[int, int]
     """Which pull was asked for last, by session and number: ``installs`` are of it."""
     behind: int
@@ -297,8 +297,8 @@ class Replica:
 
     @property
     def stretches(self) -> bool:
-        """Whether what is accumulated need not go to the servers yet, for they have not answered what came
-        before; to be asked after a step, before `stepped`."""
+        """Whether what is accumulated, with the step of the task, need not go to the servers yet, for they
+        have not answered what came before."""
         session = self._session
         if session is None or session.accumulation is None or not (session.pushing and session.hands):
             return False

@@ -203,6 +203,10 @@ class GangSteps:
         self._told = shards
         return found
 
+    def may_grow(self, samples: int) -> bool:
+        """Whether a step may be added before it is closed: any."""
+        return True
+
     def close(self) -> Closing:
         """What goes to each server from here; what other ranks push is `Elsewhere`."""
         assert self._closing is not None, "the task closed it"

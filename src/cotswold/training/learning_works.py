@@ -144,6 +144,11 @@ class LearningWork:
         """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
         self._updates.lay(shards, samples)
 
+    @property
+    def gives_factors(self) -> bool:
+        """Whether some layer is pushed as factors, as far as a batch has shown."""
+        return bool(self._updates.factored)
+
     def take_factors(self) -> Mapping[str, Factors]:
         """Those since they were taken last, by tensor."""
         return self._updates.take()

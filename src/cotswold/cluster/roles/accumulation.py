@@ -9,6 +9,10 @@ which device the parameters are (`vectors`).
     plain       the same, and w ← w - η·g       the same
     pushed      w ← w - η·g                     what these steps have moved w by
 
+A push that is late in being sent grows. Without own steps those beyond the usual number are plain ones, where
+the rule of the servers is one of plain steps: the sum of many gradients at one w would be too long a step.
+With factors, whose numbers grow with it, there are none beyond.
+
 A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
 otherwise a replica would compute from weights without its newest steps. A gradient that is not finite moves
 nothing here: it goes into the push, which servers refuse.
@@ -46,6 +50,8 @@ class Stepping:
     warmup: float = 0.0
     epochs: int = 1
     """Over which the schedule goes."""
+    beyond: OwnSteps = "plain"
+    """Steps beyond the usual number of a push, where it takes none of its own before."""
 
     def by_samples(self, samples: int, batch: int) -> BySamples:
         """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
@@ -56,17 +62,26 @@ class Accumulation:
     """The steps of one work since the last push."""
 
     def __init__(
-        self, work: ReplicaWork, layout: Layout, own: OwnSteps, push_samples: int, vectors: Vectors
+        self,
+        work: ReplicaWork,
+        layout: Layout,
+        own: OwnSteps,
+        push_samples: int,
+        vectors: Vectors,
+        beyond: OwnSteps = "none",
     ) -> None:
-        """``push_samples``: how many make a push, at most; ``vectors``: where the work's parameters are."""
+        """``push_samples``: how many make a push, usually at most; ``beyond``: as in `Stepping`; ``vectors``:
+        where the work's parameters are."""
         self._work, self._own, self._push_samples = work, own, push_samples
+        self._beyond = beyond if own == "none" else own
         self._vectors, self._parameters = vectors, work.parameters.detach()
         self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
         self._gradient = torch.zeros_like(self._parameters) if own != "none" else None
         self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
         """What closed accumulations have moved w by that are not in the newest pull."""
         self._pull: tuple[int, int] | None = None
-        self._steps = 0
+        self._steps = self._samples = 0
+        """Since the last push."""
         self._shards: tuple[Shard, ...] = ()
         self._laid: tuple[Shard, ...] = ()
         """What the work has heard of."""
@@ -100,13 +115,16 @@ class Accumulation:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
         total = self._sum
         if opens:
-            self._steps = 0
+            self._steps = self._samples = 0
             total.zero_()
             if self._factoring is not None:
                 self._open(self._factoring)
-        self._steps += 1
-        if self._gradient is None:
+        self._steps, self._samples = self._steps + 1, self._samples + len(samples)
+        own = self._beyond if self._samples > self._push_samples else self._own
+        if own == "none":
             return self._work.compute(samples, total)
+        if self._gradient is None:
+            self._gradient = torch.zeros_like(self._parameters)
         gradient = self._gradient.zero_()
         if isinstance(self._work, SteppingWork):
             found = self._work.learn(samples, gradient, rate)
@@ -116,6 +134,11 @@ class Accumulation:
                 self._parameters.sub_(gradient, alpha=rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
+
+    def may_grow(self, samples: int) -> bool:
+        """Whether a step of so many more samples may be added before it is closed."""
+        is_whole = self._factoring is None or not self._factoring.gives_factors
+        return is_whole or self._samples + samples <= self._push_samples
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from cotswold.cluster.arithmetic import Array, raw
@@ -51,6 +52,8 @@ _SAY_SECONDS = 1.0
 """How often it says what it does, where that is the same."""
 _WITHOUT_SECONDS = 2.0
 """For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
+_USUAL = 4
+"""So many times what a push usually has it may have by plain sums of gradients, or as factors."""
 _AHEAD = 4
 """Steps whose samples are asked for while one is computed, at most."""
 
@@ -108,7 +111,8 @@ class ReplicaRole:
         parameters, self._layout = parameters_of(work)
         self._device = parameters.device
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
-        samples = pace.batch * pace.n_push * pace.stretch
+        self._batch = pace.batch
+        samples = pace.batch * pace.n_push * min(pace.stretch, _USUAL)
         self._accumulation: Steps
         self._ranks: Ranks | None = None
         self._others: tuple[str, ...] = ()
@@ -120,7 +124,8 @@ class ReplicaRole:
             self._accumulation = work.meet(meeting)
         else:
             vectors = vectors_like(parameters)
-            self._accumulation = Accumulation(work, self._layout, stepping.own, samples, vectors)
+            told = self._layout, stepping.own, samples, vectors, stepping.beyond
+            self._accumulation = Accumulation(work, *told)
         self._absent = set(self._others)
         """Ranks that have said nothing yet."""
         size = self._initial.size
@@ -263,9 +268,10 @@ class ReplicaRole:
         compute_on(self._device)
         while task is not None:
             began = time.perf_counter()
+            if self._ranks is not None:  # all hear with the step whether it is a push's last
+                task = replace(task, closes=self._closes(task))
             found = self._step(task)
-            with self._lock:
-                closes = task.closes and not self._machine.stretches
+            closes = task.closes if self._ranks is not None else self._closes(task)
             parts, pushed = self._accumulation.close() if closes else (None, {})
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
@@ -277,6 +283,11 @@ class ReplicaRole:
                 self._working.moved()
             if sends:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+
+    def _closes(self, task: StepTask) -> bool:
+        with self._lock:
+            stretches = self._machine.stretches
+        return task.closes and not (stretches and self._accumulation.may_grow(self._batch))
 
     def _step(self, task: StepTask) -> PortionSum:
         samples = samples_of(self._work, self._seed, *task.samples)

@@ -1,0 +1,161 @@
+"""A push that is late in being sent grows: by steps on parameters that move, and never as factors."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+from tests.training.road import BATCH, SAMPLES, SEED, work
+from torch import Tensor
+
+from cotswold.cluster.layout import shards_of
+from cotswold.cluster.messages import Learnt
+from cotswold.cluster.replica_opening import ReplicaSettings
+from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
+from cotswold.cluster.roles.parameters import parameters_of
+from cotswold.cluster.roles.replica import ReplicaRole
+from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.roles.vectors import vectors_like
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.work import PortionSum, ReplicaWork
+from cotswold.optim.schedule import BySamples
+from cotswold.optim.updates import Adagrad, Sgd
+from cotswold.server.dealing import samples_at
+from cotswold.server.messages import Admitted, Directions, Join, PulledNewer, Shard
+from cotswold.server.numbering import Part
+from cotswold.server.ranks import Ranks
+from cotswold.server.replica import Pace, Replica, StepTask
+from cotswold.training.learning_works import LearningWork
+from cotswold.training.updates import Way
+
+RATE, USUAL, STEPS = 0.1, 2, 6
+
+
+def steps(one: LearningWork, beyond: OwnSteps, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
+    """Steps of a push that usually has `USUAL`; and after each whether another may be added."""
+    parameters, layout = parameters_of(one)
+    found = Accumulation(one, layout, "none", BATCH * USUAL, vectors_like(parameters), beyond)
+    found.lay(shards_of(one.layout, 8, 700, ["server-0", "server-1"]))
+    grows = []
+    for number in range(count):
+        place = number * BATCH % SAMPLES, (number + 1) * BATCH % SAMPLES
+        found.step(samples_at(SEED, SAMPLES, *place), RATE, number == 0)
+        grows.append(found.may_grow(BATCH))
+    return found, grows
+
+
+def pushed(found: Accumulation) -> Tensor:
+    """All that goes to servers, in order of shards."""
+    parts, _ = found.close()
+    buffers = {
+        number: bytes(buffer)  # type: ignore[call-overload]  # a buffer
+        for part in parts.values()
+        for number, buffer in zip(part.shards, part.buffers, strict=True)
+    }
+    whole = bytearray(b"".join(buffers[number] for number in sorted(buffers)))
+    return torch.frombuffer(whole, dtype=torch.float64)
+
+
+def by_hand(one: LearningWork, moves_after: int) -> Tensor:
+    """The sum of gradients where the parameters move in each step after so many."""
+    total = torch.zeros_like(one.parameters)
+    for number in range(STEPS):
+        place = number * BATCH % SAMPLES, (number + 1) * BATCH % SAMPLES
+        gradient = torch.zeros_like(total)
+        one.compute(samples_at(SEED, SAMPLES, *place), gradient)
+        total += gradient
+        if number >= moves_after:
+            one.parameters.sub_(gradient, alpha=RATE)
+    return total
+
+
+def test_steps_beyond_the_usual_are_taken_from_parameters_that_move() -> None:
+    one, other = work(way="gradient"), work(way="gradient")
+    found, grows = steps(one, "plain")
+    torch.testing.assert_close(pushed(found), by_hand(other, USUAL), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(one.parameters, other.parameters, rtol=1e-12, atol=1e-14)
+    assert all(grows)
+
+
+def test_of_servers_with_adagrad_they_are_added_up_where_they_are() -> None:
+    one, other = work(way="gradient"), work(way="gradient")
+    before = one.parameters.clone()
+    found, grows = steps(one, "none")
+    torch.testing.assert_close(pushed(found), by_hand(other, STEPS), rtol=1e-12, atol=1e-14)
+    assert torch.equal(one.parameters, before)
+    assert all(grows)
+
+
+@pytest.mark.parametrize(
+    ("way", "grows"), [("gradient", [True, True, True]), ("factors", [True, False, False])]
+)
+def test_factors_do_not_grow_beyond_the_usual(way: Way, grows: list[bool]) -> None:
+    assert steps(work(way=way), "plain", 3)[1] == grows
+
+
+def test_the_next_push_begins_without_moving() -> None:
+    one = work(way="gradient")
+    found, _ = steps(one, "plain")
+    found.close()
+    before = one.parameters.clone()
+    found.step(samples_at(SEED, SAMPLES, 0, BATCH), RATE, True)
+    assert torch.equal(one.parameters, before)
+
+
+def test_replicas_of_servers_with_adagrad_do_not_move() -> None:
+    processes = ClusterSettings()
+    assert ReplicaSettings(processes, Pace(1), 0.1, rule=Sgd()).stepping.beyond == "plain"
+    assert ReplicaSettings(processes, Pace(1), 0.1, rule=Adagrad()).stepping.beyond == "none"
+
+
+@pytest.mark.parametrize(
+    ("is_ranked", "may_grow", "sizes"), [(False, 9, [1, 4]), (False, 2, [1, 2]), (True, 9, [1, 4])]
+)
+def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
+    is_ranked: bool, may_grow: int, sizes: list[int]
+) -> None:
+    """Else the first would go on with what the others have closed."""
+    machine = Replica(Join("one", 0, "", 20, 4), Pace(1, stretch=4))
+    shard = Shard(0, "a", 0, 4, "weight", 0)
+    machine.receive("coordinator", Admitted("one", 0, 1, "run", (shard,), (("a", ""),), 0.1, 1.0, "{}"), 0.0)
+    machine.receive("coordinator", Directions(1, ((1, 0, 12),), 1, 0.5, 0), 0.0)
+    machine.receive("a", PulledNewer(1, "a", 1, (0,), (0,), (b"",)), 0.0)
+    heard, closed = list[bool](), list[int]()
+
+    class Steps:
+        """Those of an accumulation that is closed with a step, as all ranks hear of it."""
+
+        count = 0
+
+        def lay(self, shards: object) -> None:
+            pass
+
+        def begin(self, task: StepTask) -> None:
+            self.count = 1 if task.opens else self.count + 1  # else it goes on with what was closed
+            heard.append(task.closes)
+
+        def step(self, samples: object, rate: float, opens: bool) -> PortionSum:
+            return PortionSum(0.0, 1, {})
+
+        def may_grow(self, samples: int) -> bool:
+            return self.count + samples <= may_grow
+
+        def close(self) -> tuple[dict[str, Part], dict[tuple[str, str], int]]:
+            closed.append(self.count)
+            return {"a": Part("gradient", (0,), (), (b"",))}, {}
+
+    role = ReplicaRole.__new__(ReplicaRole)
+    role._name, role._ranks = "one", Ranks("one") if is_ranked else None
+    role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
+    role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
+    role._lock, role._device = threading.Lock(), torch.device("cpu")
+    role._learnt, role._first = Learnt("one", 0, 0, 0.0, (), 0.0), None
+    role._schedule = cast(BySamples, SimpleNamespace(rate=lambda rate, at: rate))
+    role._working = cast(Working, SimpleNamespace(tell=lambda call: None, moved=lambda: None))
+    role._compute(machine.task())
+    assert closed == sizes
+    if is_ranked:
+        assert heard == [last for size in sizes for last in [*[False] * (size - 1), True]]
