@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,6 +36,13 @@ READY_SECONDS = 60
 @pytest.fixture(scope="module")
 def head() -> Iterator[str]:
     """The address of a first machine: this one."""
+    with started_head() as address:
+        yield address
+
+
+@contextmanager
+def started_head() -> Iterator[str]:
+    """The address of a first machine of a cluster of its own."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,  # names of sockets are short
         free_ports(2) as (port, client_port),
@@ -135,6 +143,37 @@ def server_of(head: str) -> int:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+FORSAKEN = """
+import os, sys, time
+from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.host import Call, Token
+processes = RayProcesses(sys.argv[1], Token(sys.argv[2]), modules=["json"])
+processes.start(Call("waiter", "signal:pause"))
+print("ready", flush=True)
+sys.stdin.readline()
+time.sleep(1)
+began = time.process_time()
+time.sleep(3)
+print(time.process_time() - began, flush=True)
+"""
+
+
+def test_a_program_whose_head_is_gone_rests() -> None:
+    """Ray's own thread for messages of errors asks again and again, without a pause."""
+    with started_head() as address:
+        words = [sys.executable, "-c", FORSAKEN, address, RAY_TOKEN.text]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+            assert driver.stdout is not None and driver.stdin is not None
+            assert driver.stdout.readline() == "ready\n"
+            os.kill(server_of(address), signal.SIGKILL)
+            wait_until(lambda: not listens(int(address.rpartition(":")[2])), "nobody listens")
+            driver.stdin.write("\n")
+            driver.stdin.flush()
+            seconds = float(driver.stdout.readline())
+            driver.kill()
+    assert seconds < 0.5
 
 
 DRIVER = """

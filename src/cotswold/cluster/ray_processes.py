@@ -381,7 +381,15 @@ def _connected(address: str, given: Token) -> tuple[Any, bool]:
             f"this machine is none of those at {address}: {_words(error)}; run 'cotswold worker --address "
             f"{address}' here, with the same token"
         ) from error
+    _listen_no_more(ray)
     return ray, True
+
+
+def _listen_no_more(ray: Any) -> None:
+    """Ray's thread for messages of errors ends with the next, or when the head goes: it would ask one that is
+    gone for more without a pause (`ray._private.worker.listen_error_messages`), and take a core for it."""
+    with suppress(AttributeError):  # another release of Ray may know nothing of this
+        ray._private.worker.global_worker.threads_stopped.set()
 
 
 _WRONG_TOKEN = "InvalidAuthToken"
