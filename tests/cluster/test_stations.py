@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -184,8 +185,9 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
 
 
 def test_a_second_host_of_one_name_begins_servers_with_other_names(
-    tmp_path: Path, fork_server: ForkServer, token: Token
+    tmp_path: Path, fork_server: ForkServer, token: Token, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # names that were given a moment ago are told there
     with standing(tmp_path, fork_server, token, servers=2) as ((first,), place):
         port = int(place.rpartition(":")[2])
         settings = replace(settings_of(tmp_path / "other", port, servers=1), has_controller=False)
