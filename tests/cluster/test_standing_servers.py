@@ -13,13 +13,13 @@ from cotswold.cluster import TroubleError
 from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
-from cotswold.server.messages import Create, EventSeen, Looked, Remove
+from cotswold.server.messages import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
 
 
-def looked(*events: EventSeen) -> Looked:
-    return Looked("controller", 1, 3, 1, (), (), (), 0, events)
+def looked(*events: EventSeen, runs: tuple[str, ...] = ()) -> Looked:
+    return Looked("controller", 1, 3, 1, (), tuple(RunSeen(run, 4, 0, 0) for run in runs), (), 0, events)
 
 
 def elected(seconds: float, run: str) -> EventSeen:
@@ -55,6 +55,39 @@ def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> No
     servers.happened(looked())
     assert servers.trouble(time.monotonic()) == "a controller that leads answers again"
     assert not servers.trouble(time.monotonic())
+
+
+def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_well_again() -> None:
+    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    servers.happened(looked())
+    now = time.monotonic()
+    assert not servers.trouble(now), "it was not made yet"
+    servers.happened(looked(runs=(OWN, OTHER)))
+    assert not servers.trouble(now) and not servers.unknown
+    servers.look(now)
+    assert servers.trouble(now + 5).startswith("no controller that leads has answered")
+    assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
+    servers.happened(looked(runs=(OTHER,)))
+    said = servers.trouble(now + 5)
+    assert (
+        said.startswith("the cluster of controller-a knows nothing of this run any more")
+        and said == servers.unknown
+    )
+    assert "cotswold cluster status" in said and "--resume" in said
+    assert not servers.trouble(now + 6), "it is said once"
+    assert servers.unheard(now + 6) == "the cluster knows nothing of this run any more"
+    servers.happened(looked(runs=(OWN,)))
+    assert servers.trouble(now + 7) == "the cluster knows this run again" and not servers.trouble(now + 7)
+
+
+def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation._keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    assert "no server that lives has a copy" in str(conversation.unanswered(["b"], 25))
+    conversation._keepers.happened(looked(runs=(OWN,)))
+    conversation._keepers.happened(looked())
+    said = str(conversation.unanswered(["b"], 25))
+    assert "knows nothing of this run any more" in said and said.endswith("resume the run")
 
 
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
@@ -98,5 +131,6 @@ def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None
     conversation._keepers = cast(
         StandingServers, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
     )
-    with pytest.raises(TroubleError, match="the controllers refuse this run; see cotswold cluster status"):
+    said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
+    with pytest.raises(TroubleError, match=said):
         conversation.create(Create("run", "", ("run/0000",), 1), 0.0)

@@ -96,6 +96,10 @@ class StandingServers:
         """Since when one that leads was asked, and has not answered."""
         self._is_told = False
         """Whether it was told that none does."""
+        self._is_known: bool | None = None
+        """Whether who leads knows the run; None before one has."""
+        self._was_known = True
+        """What was told of that last."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -122,7 +126,10 @@ class StandingServers:
             self._remove_before()
 
     def trouble(self, now: float) -> str:
-        """That no controller answers, or does again; once each, and empty otherwise."""
+        """That no controller answers or knows the run, or one does again; once each, and empty otherwise."""
+        if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
+            self._was_known, self._is_told = is_known, False
+            return "the cluster knows this run again" if is_known else self.unknown
         if self._unanswered is None:
             was_told, self._is_told = self._is_told, False
             return "a controller that leads answers again" if was_told else ""
@@ -135,6 +142,25 @@ class StandingServers:
             "pushes wait until one does"
         )
 
+    @property
+    def unknown(self) -> str:
+        """That the cluster knows the run no more, and what is to be done; empty where it does."""
+        if self._is_known is not False:
+            return ""
+        return (
+            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more, so nothing is "
+            "learnt: its controllers' state was lost, or somebody removed the run; cotswold cluster status "
+            "and docs/operations.md say which, and how the state is had back, and once servers are there "
+            "--resume begins there with the run's last checkpoint"
+        )
+
+    def unheard(self, now: float) -> str:
+        """That no controller answers, or knows the run, in words; empty otherwise."""
+        waited = 0.0 if self._unanswered is None else now - self._unanswered
+        if waited > _SILENT_SECONDS:
+            return f"no controller that leads has answered for {waited:.0f} s"
+        return "the cluster knows nothing of this run any more" if self.unknown else ""
+
     def ask(self) -> None:
         """Ask whoever leads the controllers what there is."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
@@ -143,6 +169,8 @@ class StandingServers:
     def happened(self, looked: Looked) -> list[EventSeen]:
         """What has happened to the run, or to servers, that was not known, and since the run began."""
         self._unanswered = None
+        is_there = any(each.run == self.run for each in looked.runs)
+        self._is_known = is_there if is_there or self._is_known is not None else None
         since = time.monotonic() - self._began
         new = [
             each
