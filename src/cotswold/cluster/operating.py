@@ -19,8 +19,9 @@ from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.standing import controllers_at
+from cotswold.cluster.standing import controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -232,10 +233,8 @@ class Operator:
                 "controllers that there are; if these are all, their state is not reached (most of etcd's "
                 "members are gone, or a disk is full), as their hosts say"
             )
-        raise MachineError(
-            f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see "
-            "whether they run, whether the token is theirs, and whether most of etcd's members are there"
-        )
+        why = why_unreached(places_by_name(self._places), self._post.lost)
+        raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
     def _ask_servers(
         self,

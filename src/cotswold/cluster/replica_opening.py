@@ -37,8 +37,9 @@ from cotswold.cluster.roles.updates import said
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
-from cotswold.cluster.standing import StandingServers, controllers_at
+from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
@@ -259,11 +260,14 @@ class ReplicaOpening(Opening):
                     self._ended(descriptor)
                 case _:
                     pass
-        raise MachineError(
-            f"no controller at {where} has answered for {_CONTROLLERS_SECONDS:g} s; see whether "
-            "they run (cotswold cluster status), whether the token is theirs, and whether most of "
-            "etcd's members are there"
-        )
+        said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
+        if following := ", ".join(servers.post.following):
+            raise MachineError(
+                f"{said}, and {following} did, which does not lead: name all controllers in "
+                "cluster.parameter_servers; if these are all, most of etcd's members are gone, as hosts say"
+            )
+        why = why_unreached(places_by_name(self._settings.standing), servers.post.lost)
+        raise MachineError(f"{said}: {why}")
 
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:
         if self._keepers is None:

@@ -58,6 +58,16 @@ def name_at(host: str, port: int) -> str:
     return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
 
 
+def places_by_name(places: Sequence[str]) -> dict[str, str]:
+    """HOST:PORT of controllers by what they are called; raises UserError for a text that names none.
+
+    >>> places_by_name(["10.0.0.1"])
+    {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
+    """
+    found = [place_of(each) for each in places]
+    return {name_at(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found}
+
+
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
     """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
     not known."""

@@ -36,9 +36,9 @@ from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of
+from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of, places_by_name
 from cotswold.cluster.state import Place
-from cotswold.cluster.transport import Endpoint, Ready, Roads
+from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -225,7 +225,7 @@ class Station:
             self._refuse_strange_disks()
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
-            self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
+            self._reaching = Reaching(places_by_name(settings.controllers), etcd, time.monotonic())
             self._held = opened.pop_all()
 
     @property
@@ -253,6 +253,8 @@ class Station:
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
             case Letter(sender, NotLeading()) if sender in self._controllers:
                 self._reaching.follows(sender)
+            case Lost():
+                self._reaching.lost(event)
             case Letter(sender, Described("") | Looked() as answer) if sender in self._controllers:
                 self._reached(answer)
             case _:
