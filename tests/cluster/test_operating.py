@@ -44,13 +44,16 @@ def disks(host: Host) -> Path:
 def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_ended(
     opened: Opener, cluster: Cluster
 ) -> None:
-    _, place, operator = cluster
+    host, place, operator = cluster
     with opened(**at(place)) as replicas:
         replicas.proceed(1.5)
         found = overview(operator)
         assert [each.state for each in found.looked.servers] == ["living"] * 3
         (run,) = found.looked.runs
         assert run.buckets == 4 and found.looked.copies == 2
+        processes = {name: each.process for name, each in found.reports.items()}
+        controller = {found.looked.controller: found.looked.process}
+        assert processes | controller == host.processes and found.recipes == {run.run: ""}
         assert sum(len(each.copies) for each in found.reports.values()) == 8
         assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
         bucket = explained(operator, "2")

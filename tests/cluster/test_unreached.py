@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+import threading
 
 import pytest
 from tests.ports import free_ports
 
 from cotswold.cluster.operating import Operator
+from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.standing import name_at
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Token
+from cotswold.server.messages import Describe, Described
 
 SECONDS = 1.5
 
@@ -47,6 +51,32 @@ def test_an_operator_who_finds_nobody_is_told_that_nobody_listens() -> None:
         f"at 127.0.0.1:{port} nobody listens: see whether cotswold cluster start runs there", said
     )
     assert "refuses" not in said
+
+
+def test_an_answer_about_another_run_that_comes_late_is_not_taken_for_that_about_this_one() -> None:
+    token = Token.new()
+    with free_ports(1) as (port,):
+        name = name_at("127.0.0.1", port)
+        with (
+            Endpoint(token, name, host="127.0.0.1", ports=(port,), mode="curve") as endpoint,
+            Operator([f"127.0.0.1:{port}"], token) as operator,
+        ):
+            asker = threading.Thread(target=_answer, args=(Post(endpoint),))
+            asker.start()
+            assert operator.names(["one", "two"]) == {"one": "of one", "two": "of two"}
+            asker.join()
+
+
+def _answer(post: Post) -> None:
+    """Say of each run what it is called, and before it what the one before is called."""
+    asked = ["none"]
+    while "two" not in asked:
+        match post.receive(5.0):
+            case Letter(sender, Describe(run)):
+                for each in (asked[-1], run):
+                    post.send(sender, Described(each, json.dumps({"name": f"of {each}"})))
+                asked.append(run)
+    post.endpoint.flush(1.0)
 
 
 def test_a_controller_that_takes_calls_and_says_nothing_is_not_taken_for_one_with_another_token() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.cluster_secret import handed_on
-from cotswold.cluster.description import Description
+from cotswold.cluster.description import NAME_LETTERS, Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
@@ -94,6 +94,8 @@ class ReplicaSettings:
     """How often servers are asked what they have applied."""
     device: str = "cpu"
     """Where replicas and the evaluator compute, as for `own_device`."""
+    name: str = ""
+    """As people call the run."""
     traffic: Path | None = None
     """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
@@ -290,6 +292,7 @@ class ReplicaOpening(Opening):
             self._settings.buckets or _BUCKETS * self._settings.servers,
             cast(Mapping[str, Any], told["updates"]),
             cast(Sequence[int], told["versions"]),
+            self._learning.name[:NAME_LETTERS],
         )
 
     def _hear(self, letter: Letter) -> None:
