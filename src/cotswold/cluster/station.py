@@ -60,6 +60,7 @@ from cotswold.server.messages import (
     NotLeading,
     Send,
 )
+from cotswold.server.names import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
@@ -247,7 +248,7 @@ class Station:
             case Ready(descriptor):
                 self._ended(descriptor)
             case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
-                self._on_event(kind, name, sentence)
+                self._happened(kind, name, sentence)
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
@@ -262,6 +263,10 @@ class Station:
         self._start_due(time.monotonic())
         self._seek(time.monotonic())
         return event.message if isinstance(event, Letter) else None
+
+    def _happened(self, kind: str, name: str, sentence: str) -> None:
+        """A process has told of something; what a server says of its disk names neither."""
+        self._on_event(kind, name, f"{name}: {sentence}" if kind == "disk" else sentence)
 
     def drain(self, seconds: float) -> Drained:
         """Have servers of other hosts take over what those here have, while these go on: for so many seconds,
@@ -285,7 +290,7 @@ class Station:
             if said != before or UNDER_WAY in said.why:  # a copy may take long
                 moved = time.monotonic()
             if before is None or said.left != before.left:
-                self._on_event("draining", said.server, f"{said.server}: {said.left} copies left")
+                self._on_event("draining", said.server, f"{said.server}: {counted(said.left, 'copy')} left")
         return drained
 
     def close(self) -> None:
@@ -297,7 +302,7 @@ class Station:
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
                 case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
-                    self._on_event(kind, name, sentence)
+                    self._happened(kind, name, sentence)
                 case _:
                     pass
         for name in serving:
