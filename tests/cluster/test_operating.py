@@ -127,6 +127,8 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
         host = Host(settings, token, fork_server)
         try:
             until(lambda: len(host.told("revived")) == 4)
+            assert all("restored, and server-r-0.1 begins" in each for each in host.told("revived"))
+            assert not any("server-r-0 " in each for each in host.told("lost")), "nobody was called so"
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
                 until(lambda: not overview(found).looked.short)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.server.desk import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.electing import Election
 from cotswold.server.control.leading import Leading, Read, Standing, Transact
+from cotswold.server.control.map import items_of
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
+from cotswold.server.copies.saved import disk_of, restored_on
 from cotswold.server.messages import (
     Assign,
     Caught,
@@ -26,6 +30,8 @@ from cotswold.server.messages import (
     Group,
     Here,
     Leased,
+    Look,
+    Looked,
     NotLeading,
     Silent,
     TakeOver,
@@ -466,3 +472,34 @@ def test_a_bucket_has_one_to_five_copies() -> None:
     for copies in (0, 6):
         with pytest.raises(ValueError, match="1 to 5"):
             Control(copies=copies)
+
+
+def restored(desk: Desk, seconds: float, there: Sequence[str]) -> list[str]:
+    """What people are told meanwhile; whoever is asked what a disk has says so."""
+    said = []
+    for _ in range(round(seconds / 0.05)):
+        desk.pass_time(0.05, there)
+        for each in desk.take(FindSaved):
+            has = disk_of(each.to) == "a"
+            desk.tell(each.to, FoundSaved(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
+        said += [each.sentence for each in desk.controller.take_events()]
+    return said
+
+
+def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
+    group = Group(BUCKET, 5, restored_on("a"))
+    state = State()
+    for items in items_of({"run": WHAT}, [group]):
+        state.items |= {key: value for key, value in items if value is not None}
+    desk = Desk(state)
+    said = restored(desk, 40.0, ["b"])
+    assert [each for each in said if "restored" in each] == [
+        f"{BUCKET}: it was restored, and a is not there yet: start the host into whose folder it was restored"
+    ]
+    said += restored(desk, 4.0, ["a.1", "b"])
+    assert desk.group.primary == "a.1" and desk.group.life
+    assert f"{BUCKET}: restored, and a.1 begins with what its disk has, term 6" in " ".join(said)
+    assert not any(each in " ".join(said) for each in ("lost", "said nothing", "copies were", "ended"))
+    desk.tell("operator", Look())
+    (looked,) = [each.message for each in desk.take(Looked)]
+    assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]

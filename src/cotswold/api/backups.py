@@ -138,6 +138,7 @@ def restore_backup(
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
+    from cotswold.server.copies.saved import restored_on
     from cotswold.server.messages import Group
 
     told = _read(backup)
@@ -146,7 +147,8 @@ def restore_backup(
     own = folder / STATE
     if own.exists() or disks.exists():
         raise UserError(f"{folder} has a cluster; restore into a new folder")
-    groups = [Group(each, term, disk, life=life) for each, (term, life) in told["buckets"].items()]
+    owner = restored_on(disk)
+    groups = [Group(each, term, owner, life=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with closing((place or Place(sqlite=str(own.absolute()))).opened()) as state:

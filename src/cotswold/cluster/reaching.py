@@ -64,7 +64,8 @@ class Reaching:
         """One that leads has answered: what is to be said, if anything."""
         waited, told = now - self._since, self._told
         self._since, self._is_answered, self._told, self._patience = now, True, 0.0, _LATER_SECONDS
-        self._others.clear(), self._lost.clear()
+        self._others.clear()
+        self._lost.clear()
         return f"a controller leads, and is reached, after {waited:.0f} s" if told else ""
 
     def due(self, now: float) -> str:
