@@ -164,9 +164,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
     monkeypatch.setattr(Place, "opened", lambda self: state)
     folder = tmp_path / "new host"
     said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
-    assert said.startswith(
-        f"{folder} has 4 buckets of 1 run; now start this host before any other, with --"
-    )
+    assert said.startswith(f"{folder} has 4 buckets of 1 run; now start this host before any other, with --")
     assert said.endswith(
         f"cotswold cluster start --folder '{folder}' --listen 10.0.0.1 --controllers 10.0.0.1,10.0.0.2 "
         "--etcd 10.0.0.1:2379,10.0.0.2:2379 --etcd-prefix mine/"
