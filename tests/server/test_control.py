@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 from tests.server.desk import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
+from cotswold.server.control.board import Board
+from cotswold.server.control.confirming import Confirming
 from cotswold.server.control.controller import Controller
+from cotswold.server.control.draining import Drains
 from cotswold.server.control.electing import Election
+from cotswold.server.control.elections import Elections
+from cotswold.server.control.filling import Filling
 from cotswold.server.control.leading import Leading, Read, Standing, Transact
 from cotswold.server.control.map import items_of
 from cotswold.server.control.servers import Servers
@@ -20,6 +26,8 @@ from cotswold.server.messages import (
     Create,
     Describe,
     Described,
+    Drain,
+    Draining,
     Ended,
     Fence,
     Fenced,
@@ -503,3 +511,27 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
     desk.tell("operator", Look())
     (looked,) = [each.message for each in desk.take(Looked)]
     assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]
+
+
+def test_one_of_anything_is_one_in_sentences() -> None:
+    desk = Cluster("ab", Control(copies=2))
+    assert [each.sentence for each in desk.controller.take_events() if each.kind == "created"] == [
+        "run has 1 bucket"
+    ]
+    desk.there = {"b": None} if desk.controller.groups["run/0000"].primary == "a" else {"a": None}
+    desk.live(3.0)
+    left = next(iter(desk.there))
+    desk.tell("operator", Drain(left, 5.0))
+    (answer,) = [each.message for each in desk.take(Draining)]
+    assert isinstance(answer, Draining) and answer.left == 1 and "1 copies" not in answer.why
+    told = " ".join(each.sentence for each in desk.controller.take_events())
+    assert re.search(r"missed ([2-9]|\d\d) heartbeats|missed 1 heartbeat;", told), told
+
+
+def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
+    board = Board(Control(copies=1), 0.0)
+    drains = Drains(board, Filling(board, Elections(board, 1), Confirming(1)), 0.0)
+    board.load(
+        {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
+    )
+    assert drains.answer("a", 1.0).why == "a has 1 copy"

@@ -103,8 +103,8 @@ def little_room(settings: StationSettings, free: int) -> str:
         return ""
     return (
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, for "
-        f"{counted(settings.servers, 'server')}, each of which wants {bytes_in_words(_SERVER_BYTES)}, and more "
-        "with large runs: free some, or name a --folder on another disk"
+        f"{counted(settings.servers, 'server')}, each of which wants {bytes_in_words(_SERVER_BYTES)}, and "
+        "more with large runs: free some, or name a --folder on another disk"
     )
 
 

@@ -177,8 +177,9 @@ class BucketConversation(ReplicaConversation):
             if waited > USUAL_SECONDS and not is_told:
                 is_told = True
                 said = (
-                    f"waiting for servers for {len(unknown)} of {len(wanted.buckets)} parts of the "
-                    f"parameters, for {seconds:g} s at most; nothing is trained yet, and Ctrl-C twice leaves"
+                    f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
+                    f"the parameters, for {seconds:g} s at most; nothing is trained yet, and Ctrl-C twice "
+                    "leaves at once"
                 )
                 self._on_event("waiting", {"name": wanted.run, "sentence": said})
             self._keepers.create(wanted)
