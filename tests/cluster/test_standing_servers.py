@@ -69,10 +69,9 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
     assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
     servers.happened(looked(runs=(OTHER,)))
     said = servers.trouble(now + 5)
-    assert (
-        said.startswith("the cluster of controller-a knows nothing of this run any more")
-        and said == servers.unknown
-    )
+    assert said.startswith(
+        "the cluster of controller-a knows nothing of this run any more"
+    ) and said.startswith(servers.unknown)
     assert "cotswold cluster status" in said and "--resume" in said
     assert not servers.trouble(now + 6), "it is said once"
     assert servers.unheard(now + 6) == "the cluster knows nothing of this run any more"

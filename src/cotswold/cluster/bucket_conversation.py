@@ -107,7 +107,10 @@ class BucketConversation(ReplicaConversation):
         """What is said of buckets of which no copy has answered for so long."""
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
         if unknown := self._keepers.unknown:
-            return TroubleError(f"{unknown}; {many} said nothing for {seconds:g} s; resume the run")
+            return TroubleError(
+                f"{unknown}, and {many} said nothing for {seconds:g} s; see cotswold cluster status whether "
+                "servers are there, and resume the run"
+            )
         return TroubleError(
             f"{many} of the parameters said nothing for {seconds:g} s: no server that lives has a copy, or "
             "none is reached; resume the run"

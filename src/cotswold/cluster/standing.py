@@ -28,6 +28,10 @@ _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
+_AGAIN = (
+    "cotswold cluster status says which, and docs/operations.md how a state is had back; without it --resume "
+    "begins with the run's last checkpoint, once servers are there"
+)
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -139,7 +143,11 @@ class StandingServers:
         """That no controller answers or knows the run, or one does again; once each, and empty otherwise."""
         if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
             self._was_known, self._is_told = is_known, False
-            return "the cluster knows this run again" if is_known else self.unknown
+            return (
+                "the cluster knows this run again"
+                if is_known
+                else f"{self.unknown}, so nothing is learnt; {_AGAIN}"
+            )
         if self._unanswered is None:
             was_told, self._is_told = self._is_told, False
             return "a controller that leads answers again" if was_told else ""
@@ -154,14 +162,12 @@ class StandingServers:
 
     @property
     def unknown(self) -> str:
-        """That the cluster knows the run no more, and what is to be done; empty where it does."""
+        """That the cluster knows the run no more; empty where it does."""
         if self._is_known is not False:
             return ""
         return (
-            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more, so nothing is "
-            "learnt: its controllers' state was lost, or somebody removed the run; cotswold cluster status "
-            "and docs/operations.md say which, and how the state is had back, and once servers are there "
-            "--resume begins there with the run's last checkpoint"
+            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more: its "
+            "controllers' state was lost, or somebody removed the run"
         )
 
     def unheard(self, now: float) -> str:
