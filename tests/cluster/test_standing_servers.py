@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster import TroubleError
+from cotswold.cluster import TroubleError, bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
@@ -122,6 +122,27 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     servers, post = begun("sixth")
     servers.look(time.monotonic())
     assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
+
+
+def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conversation, told, now = BucketConversation.__new__(BucketConversation), list[str](), [0.0]
+    conversation.outlived = True
+    keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
+    conversation._keepers = cast(StandingServers, keepers)
+    conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
+
+    def step(self: BucketConversation, timeout: float) -> None:
+        now[0] += 1.0
+
+    monkeypatch.setattr(BucketConversation, "step", step)
+    monkeypatch.setattr(bucket_conversation, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(TroubleError):
+        conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
+    assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
+    said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
+    assert told[1].startswith(said) and told[1].endswith("Ctrl-C twice leaves at once")
 
 
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:

@@ -24,6 +24,8 @@ from cotswold.server.names import counted
 
 USUAL_SECONDS = 1.5
 """Of what is waited for longer than that somebody is told."""
+_TELL_SECONDS = 10.0
+"""After which it is said again that servers are waited for."""
 _AGAIN_SECONDS = 0.5
 """After which what was not answered is sent again."""
 
@@ -172,17 +174,17 @@ class BucketConversation(ReplicaConversation):
 
     def create(self, wanted: m.Create, seconds: float) -> None:
         """Have buckets made, and wait until each has a primary; raises TroubleError after so long."""
-        began, is_told = time.monotonic(), False
+        began, due = time.monotonic(), USUAL_SECONDS
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
                 raise self._unmade(unknown, seconds)
-            if waited > USUAL_SECONDS and not is_told:
-                is_told = True
+            if waited > due:
+                due += _TELL_SECONDS
                 said = (
                     f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
-                    f"the parameters, for {seconds:g} s at most; nothing is trained yet, and Ctrl-C twice "
-                    "leaves at once"
+                    f"the parameters, for {seconds - waited:.0f} s more; nothing is trained yet, and Ctrl-C "
+                    "twice leaves at once"
                 )
                 self._on_event("waiting", {"name": wanted.run, "sentence": said})
             self._keepers.create(wanted)
