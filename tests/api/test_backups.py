@@ -62,7 +62,9 @@ def _numbers(start: int, stop: int) -> bytes:
 def backup(tmp_path: Path) -> Path:
     folder = tmp_path / "backup"
     said = write_backup(cast(Operator, Standing()), folder, None, lambda doing, done: None)
-    assert said.startswith(f"{folder} has 4 buckets of 1 run, and in {folder / 'checkpoints'} the parameters")
+    assert said.startswith(
+        f"{folder} has 4 buckets of 1 run, and the parameters of each run in checkpoints/RUN; "
+    )
     assert (
         f"cotswold verify {folder} checks it" in said
         and f"cotswold cluster restore {folder} --folder" in said

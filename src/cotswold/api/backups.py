@@ -82,8 +82,8 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     replace_file(folder / FILE, json.dumps(told).encode())
     place = shlex.quote(str(folder))
     return (
-        f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and in "
-        f"{folder / _CHECKPOINTS} the parameters of each; cotswold verify {place} checks it, and cotswold "
+        f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and the parameters of "
+        f"each run in {_CHECKPOINTS}/RUN; cotswold verify {place} checks it, and cotswold "
         f"cluster restore {place} --folder NEW-FOLDER has a new cluster begin with it"
     )
 
