@@ -158,8 +158,8 @@ def elected(new: Group, election: Election, now: float) -> Change:
     if is_restored(old.primary):
         return told(
             "revived",
-            f"restored, and {new.primary} begins with what its disk has",
-            "restored, and {who} {begins with what its disk has|begin with what their disks have}",
+            f"restored; {new.primary} begins with what its disk has",
+            "restored; {who} {begins with what its disk has|begin with what their disks have}",
         )
     if new.life != old.life:
         lost = "every copy was lost"
