@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+from tests.cli.command import cotswold
+
 from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
@@ -95,6 +98,12 @@ def test_as_many_of_the_last_events_are_shown_as_are_asked_for() -> None:
     assert [line.split()[-1] for line in lines_of(found, 3) if "event" in line] == ["97", "98", "99"]
     assert len([line for line in lines_of(found, 500) if "event" in line]) == 100
     assert not any("event" in line for line in lines_of(found, 0))
+
+
+@pytest.mark.parametrize("verb", [["status"], ["explain", "1"]], ids=["status", "explain"])
+def test_fewer_events_than_none_are_refused_before_anybody_is_asked(verb: list[str]) -> None:
+    said = cotswold("cluster", *verb, "--events", -1)
+    assert said.status == 2 and said.error.startswith("--events -1: give how many of the last events")
 
 
 def test_a_screen_that_is_short_shows_the_last_events_and_all_else() -> None:

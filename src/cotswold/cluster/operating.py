@@ -119,9 +119,9 @@ class Operator:
     def names(self, runs: Sequence[str]) -> dict[str, str]:
         """What people call these, by the runs' names; a run of which nothing is known is called ''."""
         for run in runs:
-            if run not in self._names:
-                self._names[run] = name_in(self._described(run).description)
-        return {run: self._names[run] for run in runs}
+            if run not in self._names and (description := self._described(run).description):
+                self._names[run] = name_in(description)
+        return {run: self._names.get(run, "") for run in runs}
 
     def _described(self, run: str) -> Described:
         return self._asked(Describe(run), Described, lambda found: found.run == run)

@@ -11,6 +11,7 @@ whether it is drained. Does not know: groups, who is elected.
     GONE                an operator gives it up                      ENDED, until it is heard
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
     unknown             its supervisor has seen it end               unknown
+    unknown             named, as what has a restored disk           ENDED: no process is called so
     GONE                Here                                         LIVING: it was cut off, or stopped
     GONE or ENDED       has no copies, and long nothing is heard     unknown
 
