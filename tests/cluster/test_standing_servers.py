@@ -13,6 +13,8 @@ from cotswold.cluster import TroubleError, bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
+from cotswold.cluster.watching import Watching
+from cotswold.server.dispatching import Dispatcher
 from cotswold.server.messages import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
@@ -122,6 +124,30 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     servers, post = begun("sixth")
     servers.look(time.monotonic())
     assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
+
+
+def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
+    conversation, now = BucketConversation.__new__(BucketConversation), 100.0
+    keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    named = ["server-a", "server-b", "server-c", "server-d"]
+    conversation._keepers = keepers
+    conversation.watching = Watching()
+    silent: list[str] = []
+    conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
+    keepers.post = cast(RoutedPost, SimpleNamespace(servers=named))
+    assert conversation.unheard(now) == "", "nobody was asked"
+    silent.append(f"{OWN}/0003")
+    assert conversation.unheard(now) == "no server has answered for 1 bucket of the parameters"
+    for each in named:
+        conversation.watching.to_ask(each, now)
+    assert conversation.unheard(now + 5) == (
+        "server-a, server-b, server-c and 1 more have said nothing for 5 s"
+    )
+    keepers._unanswered = now
+    del named[1:]
+    assert conversation.unheard(now + 7) == (
+        "server-a has said nothing for 7 s, and no controller that leads has answered for 7 s"
+    )
 
 
 def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
