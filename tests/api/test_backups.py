@@ -61,7 +61,14 @@ def _numbers(start: int, stop: int) -> bytes:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     folder = tmp_path / "backup"
-    assert write_backup(cast(Operator, Standing()), folder, None, lambda doing, done: None).startswith("4 ")
+    said = write_backup(cast(Operator, Standing()), folder, None, lambda doing, done: None)
+    assert said.startswith(
+        f"{folder} has 4 buckets of 1 run, and the parameters of each run in checkpoints/RUN; "
+    )
+    assert (
+        f"cotswold verify {folder} checks it" in said
+        and f"cotswold cluster restore {folder} --folder" in said
+    )
     return folder
 
 
@@ -159,6 +166,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
     monkeypatch.setattr(Place, "opened", lambda self: state)
     folder = tmp_path / "new host"
     said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
+    assert said.startswith(f"{folder} has 4 buckets of 1 run; now start this host before any other, with --")
     assert said.endswith(
         f"cotswold cluster start --folder '{folder}' --listen 10.0.0.1 --controllers 10.0.0.1,10.0.0.2 "
         "--etcd 10.0.0.1:2379,10.0.0.2:2379 --etcd-prefix mine/"

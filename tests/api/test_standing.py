@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cluster.standing import settings_of
 from tests.ports import free_ports
 
 from cotswold.api.operating import operator
-from cotswold.api.standing import _drained, cluster_tokens, made_tokens
+from cotswold.api.standing import _drained, cluster_tokens, little_room, made_tokens, next_commands
 from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
@@ -23,6 +27,7 @@ from cotswold.server.messages import CONTROLLERS, Look
     ("found", "has_disks", "sentence"),
     [
         (Drained(0), True, "nothing is left here"),
+        (Drained(1), True, "1 copy was not taken over by others; what servers have is written"),
         (Drained(3), True, "3 copies were not taken over by others; what servers have is written"),
         (Drained(3), False, "3 copies were not taken over by others; it ends with these servers"),
         (Drained(0, ("server-a-0",)), True, "no controller has said what others took over of server-a-0"),
@@ -32,6 +37,40 @@ def test_what_is_left_is_said_and_where_it_is_not_known_that(
     found: Drained, has_disks: bool, sentence: str
 ) -> None:
     assert _drained(found, has_disks=has_disks).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("servers", "free", "sentence"),
+    [
+        (2, 999_999_999, "1000.0 MB are free on the disk of"),
+        (2, 1_000_000_000, ""),
+        (5, 1_400_000_000, "1.4 GB are free"),
+        (5, 1_500_000_000, ""),
+    ],
+)
+def test_a_host_with_little_room_on_its_disk_is_warned_with_the_numbers(
+    tmp_path: Path, servers: int, free: int, sentence: str
+) -> None:
+    settings = settings_of(tmp_path, 7400, servers=servers)
+    said = little_room(settings, free)
+    assert said.startswith(sentence) and (
+        f"for {servers} servers, each of which wants 300.0 MB" in said
+    ) is bool(sentence)
+    assert not little_room(replace(settings, flush_seconds=None), 1)
+
+
+def test_what_is_typed_next_parses_and_names_the_controllers_and_the_token(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, 7411)
+    path = tmp_path / "my token"
+    for token, file in ((Token.new(), None), (made_tokens(path), path)):
+        look, train = next_commands(settings, token).split("; ")
+        words = shlex.split(look.partition(": ")[2])
+        assert words[:5] == ["cotswold", "cluster", "status", "--controllers", "127.0.0.1:7411"]
+        assert words[5:] == ([] if file is None else ["--token-file", str(file)])
+        words = shlex.split(train.partition(": ")[2])
+        assert (words[0] == f"COTSWOLD_CLUSTER_TOKEN_FILE={file}") is (file is not None)
+        *_, setting = words
+        assert tomllib.loads(setting) == {"cluster": {"parameter_servers": "127.0.0.1:7411"}}
 
 
 def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+from tests.cli.command import cotswold
+
 from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
@@ -24,7 +27,7 @@ def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more
 
 
 def reported(name: str, *copies: CopySeen, has_disk: bool = True) -> Reported:
-    return Reported(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS)
+    return Reported(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
 
 
 def looked(**more: object) -> Looked:
@@ -50,6 +53,7 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
         "a",
         "host",
         "a",
+        "4711",
         "living",
         "0.1",
         "s",
@@ -64,7 +68,8 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
         "3",
     ]
     assert "gone" in b and b.split()[-4:] == ["?"] * 4
-    assert any(line.split() == [RUN, "64", "2", "1"] for line in lines)
+    assert any(line.split() == [RUN, "?", "64", "2", "1"] for line in lines)
+    assert "1 bucket is on its way" in lines_of(Overview(looked(moving=1), {}))
     assert "2 buckets are on their way" in lines and any(
         "no other server can take it" in each for each in lines
     )
@@ -75,6 +80,38 @@ def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
     assert "refused" not in "".join(lines_of(Overview(looked(), {}))[:2])
     _, said, *_ = lines_of(Overview(looked(refused=(("malformed", 2), ("oversized", 1))), {}))
     assert said == "messages that it has refused: 2 malformed, 1 oversized"
+
+
+def test_runs_have_the_names_of_their_recipes_and_the_leader_its_process() -> None:
+    lines = lines_of(Overview(looked(process=815), {}, {RUN: "digits\x1b[2J"}))
+    assert lines[0].startswith("controller-a leads the controllers (epoch 3, process 815); 3 copies of")
+    assert any(line.split() == [RUN, r"digits\x1b[2J", "64", "2", "1"] for line in lines)
+
+
+def happened(count: int) -> tuple[EventSeen, ...]:
+    return tuple(EventSeen(1.0, "joined", "a", f"event {number}", "", ()) for number in range(count))
+
+
+def test_as_many_of_the_last_events_are_shown_as_are_asked_for() -> None:
+    found = Overview(looked(events=happened(100)), {})
+    assert next(line for line in lines_of(found) if "event" in line).endswith("event 80")
+    assert [line.split()[-1] for line in lines_of(found, 3) if "event" in line] == ["97", "98", "99"]
+    assert len([line for line in lines_of(found, 500) if "event" in line]) == 100
+    assert not any("event" in line for line in lines_of(found, 0))
+
+
+@pytest.mark.parametrize("verb", [["status"], ["explain", "1"]], ids=["status", "explain"])
+def test_fewer_events_than_none_are_refused_before_anybody_is_asked(verb: list[str]) -> None:
+    said = cotswold("cluster", *verb, "--events", -1)
+    assert said.status == 2 and said.error.startswith("--events -1: give how many of the last events")
+
+
+def test_a_screen_that_is_short_shows_the_last_events_and_all_else() -> None:
+    found = Overview(looked(events=happened(100)), {})
+    whole = len(lines_of(found, 0))
+    shown = lines_of(found, 20, whole + 4)
+    assert len(shown) == whole + 4 and shown[-1].endswith("event 99") and shown[-3].endswith("event 97")
+    assert lines_of(found, 20, whole) == lines_of(found, 20, 3) == lines_of(found, 0)
 
 
 def test_an_empty_cluster_says_so() -> None:
@@ -89,7 +126,7 @@ def test_servers_that_are_no_more_and_have_nothing_are_one_line() -> None:
     assert line == "dead-0, dead-1, dead-2 and 2 more are not there any more, and have no copies"
     holds = ServerSeen("holds", "", "", "ended", -1, 3, 0)
     (line,) = [each for each in lines_of(Overview(looked(servers=(holds,)), {})) if "holds" in each]
-    assert line.split()[:4] == ["holds", "?", "ended", "-"]
+    assert line.split()[:5] == ["holds", "?", "?", "ended", "-"]
 
 
 def test_a_server_without_a_disk_has_no_window() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.description import Description
+from cotswold.cluster.description import Description, name_in
 from cotswold.cluster.post import Letter
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.updates import asynchronous_of, said
@@ -119,6 +120,8 @@ SPOILT: Mapping[str, str] = {
     "a fraction of bytes": spoilt("shard_bytes", to=64.5),
     "a run without a name": spoilt("run", to=""),
     "a run of another name": spoilt("run", to="other"),
+    "a recipe that is a number": spoilt("name", to=7),
+    "a recipe with a name that is too long": spoilt("name", to="r" * 101),
     "two tensors of a name": spoilt("layout", to=[["weights", 16, 4], ["weights", 16, 4]]),
     "half a letter": spoilt("updates", "name", to="\ud800"),
     "a version that is too high to say": spoilt("versions", to=[1 << 70]),
@@ -151,8 +154,9 @@ def test_a_description_of_what_cannot_be_made_or_updated_is_refused(what: str) -
 def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() -> None:
     settings = said(asynchronous_of({**described(Sgd(), "float32").updates, "columns": {"filters": 8}}))
     settings["products"] = {"filters": LAYER}
-    whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings)
+    whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings, (), "digits")
     found = Description.of(whole.text)
+    assert name_in(whole.text) == "digits" and not any(map(name_in, ("", "[]", "{}", '{"name": 3}')))
     assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
 
 
@@ -189,7 +193,7 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     victim.attend(Letter("coordinator", created("r" * 600)))
     victim.attend(Letter("operator", Look()))
     (looked,) = [each.message for each in told if isinstance(each.message, Looked)]
-    assert looked.refused == (("oversized", 1),)
+    assert looked.refused == (("oversized", 1),) and looked.process == os.getpid()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from cotswold.cluster import naming
 from cotswold.cluster.naming import Names
 from cotswold.cluster.reaching import Reaching
-from cotswold.cluster.standing import controllers_at, place_of
+from cotswold.cluster.standing import controllers_at, place_of, places_by_name
+from cotswold.cluster.transport import Lost
 from cotswold.errors import UserError
 
 
@@ -60,8 +61,11 @@ def test_names_that_a_restored_backup_has_are_gone_on_from(tmp_path: Path) -> No
     assert found.disks == ("server-a-0",) and found.next_of("server-a-0") == "server-a-0.1"
 
 
+PLACES = places_by_name(["10.0.0.1", "10.0.0.2:99"])
+
+
 def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() -> None:
-    reaching = Reaching(["10.0.0.1", "10.0.0.2:99"], [], 100.0)
+    reaching = Reaching(PLACES, [], 100.0)
     said = []
     for step in range(600):
         now = 100.0 + 0.1 * step
@@ -69,14 +73,29 @@ def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() 
         if found := reaching.due(now):
             said.append((round(now - 100), found))
     assert [when for when, _ in said] == [2, 10, 50]
-    assert said[0][1].startswith("no controller at 10.0.0.1, 10.0.0.2:99 has answered for 2 s")
+    assert said[0][1].startswith(
+        "no controller has answered for 2 s, and is asked again: from 10.0.0.1:7400, 10"
+    )
     assert reaching.answered(160.0) == "a controller leads, and is reached, after 60 s"
     quiet = [0.1 * step for step in range(1, 52) if reaching.due(160.0 + 0.1 * step)]
     assert quiet == [pytest.approx(5.0, abs=0.11)], "a change of the leader takes a while"
 
 
+def test_a_host_says_where_its_token_is_refused_and_where_nobody_listens() -> None:
+    reaching, (first, second) = Reaching(PLACES, [], 100.0), PLACES
+    reaching.lost(Lost(first, "refused", is_refused=True))
+    reaching.lost(Lost(second, "not there"))
+    reaching.lost(Lost("server-a-0", "refused", is_refused=True))
+    assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
+    said = reaching.due(102.5)
+    assert "at 10.0.0.1:7400 somebody listens and refuses this token" in said
+    assert (
+        "at 10.0.0.2:99 nobody listens" in said and "server-a" not in said and "nothing is heard" not in said
+    )
+
+
 def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
-    reaching = Reaching(["a"], [], 100.0)
+    reaching = Reaching({"controller-a": "a"}, [], 100.0)
     reaching.answered(100.5)
     assert not reaching.due(101.0) and not reaching.due(120.0), "it heard nobody meanwhile"
     later = [step for step in range(1, 60) if reaching.due(120.0 + 0.1 * step)]
@@ -84,7 +103,7 @@ def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
 
 
 def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
-    reaching = Reaching(["a", "b"], ["e:2379"], 100.0)
+    reaching = Reaching({"controller-a": "a", "controller-b": "b"}, ["e:2379"], 100.0)
     assert reaching.asks(100.0) and not reaching.asks(100.1) and reaching.asks(100.4)
     reaching.follows("controller-a")
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))

@@ -134,6 +134,16 @@ def test_the_window_that_is_shown_is_what_a_kill_at_any_time_would_cost(server: 
     assert not server.said
 
 
+def test_of_a_server_that_stood_still_that_is_said_and_not_that_its_disk_is_slow(server: Server) -> None:
+    with server.disk:
+        server.serve(1.0)
+        time.sleep(1.5)  # as one that is stopped, and let go on
+        server.serve(2.0)
+    (said,) = server.said
+    assert said.startswith("this server stood still for 1.") and "its disk was given nothing" in said
+    assert server.saving.unsaved("", time.monotonic()).longest_seconds > 1.4, "it could have been lost"
+
+
 def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: Server) -> None:
     with server.disk:
         server.serve(1.0)

@@ -9,17 +9,19 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster import TroubleError
+from cotswold.cluster import TroubleError, bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
-from cotswold.server.messages import Create, EventSeen, Looked, Remove
+from cotswold.cluster.watching import Watching
+from cotswold.server.dispatching import Dispatcher
+from cotswold.server.messages import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
 
 
-def looked(*events: EventSeen) -> Looked:
-    return Looked("controller", 1, 3, 1, (), (), (), 0, events)
+def looked(*events: EventSeen, runs: tuple[str, ...] = ()) -> Looked:
+    return Looked("controller", 1, 3, 1, (), tuple(RunSeen(run, 4, 0, 0) for run in runs), (), 0, events)
 
 
 def elected(seconds: float, run: str) -> EventSeen:
@@ -57,6 +59,38 @@ def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> No
     assert not servers.trouble(time.monotonic())
 
 
+def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_well_again() -> None:
+    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    servers.happened(looked())
+    now = time.monotonic()
+    assert not servers.trouble(now), "it was not made yet"
+    servers.happened(looked(runs=(OWN, OTHER)))
+    assert not servers.trouble(now) and not servers.unknown
+    servers.look(now)
+    assert servers.trouble(now + 5).startswith("no controller that leads has answered")
+    assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
+    servers.happened(looked(runs=(OTHER,)))
+    said = servers.trouble(now + 5)
+    assert said.startswith(
+        "the cluster of controller-a knows nothing of this run any more"
+    ) and said.startswith(servers.unknown)
+    assert "cotswold cluster status" in said and "--resume" in said
+    assert not servers.trouble(now + 6), "it is said once"
+    assert servers.unheard(now + 6) == "the cluster knows nothing of this run any more"
+    servers.happened(looked(runs=(OWN,)))
+    assert servers.trouble(now + 7) == "the cluster knows this run again" and not servers.trouble(now + 7)
+
+
+def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation._keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    assert "no server that lives has a copy" in str(conversation.unanswered(["b"], 25))
+    conversation._keepers.happened(looked(runs=(OWN,)))
+    conversation._keepers.happened(looked())
+    said = str(conversation.unanswered(["b"], 25))
+    assert "knows nothing of this run any more" in said and said.endswith("resume the run")
+
+
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
     servers = StandingServers(cast(RoutedPost, None), {}, OWN)
     own, others = elected(0.1, OWN), elected(0.1, OTHER)
@@ -92,11 +126,57 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
 
 
+def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
+    conversation, now = BucketConversation.__new__(BucketConversation), 100.0
+    keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    named = ["server-a", "server-b", "server-c", "server-d"]
+    conversation._keepers = keepers
+    conversation.watching = Watching()
+    silent: list[str] = []
+    conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
+    keepers.post = cast(RoutedPost, SimpleNamespace(servers=named))
+    assert conversation.unheard(now) == "", "nobody was asked"
+    silent.append(f"{OWN}/0003")
+    assert conversation.unheard(now) == "no server has answered for 1 bucket of the parameters"
+    for each in named:
+        conversation.watching.to_ask(each, now)
+    assert conversation.unheard(now + 5) == (
+        "server-a, server-b, server-c and 1 more have said nothing for 5 s"
+    )
+    keepers._unanswered = now
+    del named[1:]
+    assert conversation.unheard(now + 7) == (
+        "server-a has said nothing for 7 s, and no controller that leads has answered for 7 s"
+    )
+
+
+def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conversation, told, now = BucketConversation.__new__(BucketConversation), list[str](), [0.0]
+    conversation.outlived = True
+    keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
+    conversation._keepers = cast(StandingServers, keepers)
+    conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
+
+    def step(self: BucketConversation, timeout: float) -> None:
+        now[0] += 1.0
+
+    monkeypatch.setattr(BucketConversation, "step", step)
+    monkeypatch.setattr(bucket_conversation, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(TroubleError):
+        conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
+    assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
+    said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
+    assert told[1].startswith(said) and told[1].endswith("Ctrl-C twice leaves at once")
+
+
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
     conversation = BucketConversation.__new__(BucketConversation)
     conversation.outlived = True
     conversation._keepers = cast(
         StandingServers, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
     )
-    with pytest.raises(TroubleError, match="the controllers refuse this run; see cotswold cluster status"):
+    said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
+    with pytest.raises(TroubleError, match=said):
         conversation.create(Create("run", "", ("run/0000",), 1), 0.0)

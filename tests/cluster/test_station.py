@@ -116,3 +116,14 @@ def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
     began = time.monotonic()
     station.close()
     assert time.monotonic() - began < 10.0
+
+
+def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
+    station, events = Station.__new__(Station), list[tuple[str, str, str]]()
+    station._on_event = lambda *event: events.append(event)
+    station._happened("disk", "server-a-0", "what is not on the disk is 9 s old")
+    station._happened("joined", "server-a-0", "server-a-0 is there, on a")
+    assert [sentence for _, _, sentence in events] == [
+        "server-a-0: what is not on the disk is 9 s old",
+        "server-a-0 is there, on a",
+    ]

@@ -123,7 +123,7 @@ def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
 ) -> None:
     _, place = cluster
     monkeypatch.setenv(CLUSTER_VARIABLE, Token.new().text)
-    with pytest.raises(MachineError, match="no controller at"):
+    with pytest.raises(MachineError, match="somebody listens and refuses this token"):
         opened(**at(place), start=2.0).close()
 
 

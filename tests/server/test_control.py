@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 from tests.server.desk import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
+from cotswold.server.control.board import Board
+from cotswold.server.control.confirming import Confirming
 from cotswold.server.control.controller import Controller
+from cotswold.server.control.draining import Drains
 from cotswold.server.control.electing import Election
+from cotswold.server.control.elections import Elections
+from cotswold.server.control.filling import Filling
 from cotswold.server.control.leading import Leading, Read, Standing, Transact
+from cotswold.server.control.map import items_of
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
+from cotswold.server.copies.saved import disk_of, restored_on
 from cotswold.server.messages import (
     Assign,
     Caught,
     Create,
     Describe,
     Described,
+    Drain,
+    Draining,
     Ended,
     Fence,
     Fenced,
@@ -26,6 +38,8 @@ from cotswold.server.messages import (
     Group,
     Here,
     Leased,
+    Look,
+    Looked,
     NotLeading,
     Silent,
     TakeOver,
@@ -466,3 +480,58 @@ def test_a_bucket_has_one_to_five_copies() -> None:
     for copies in (0, 6):
         with pytest.raises(ValueError, match="1 to 5"):
             Control(copies=copies)
+
+
+def restored(desk: Desk, seconds: float, there: Sequence[str]) -> list[str]:
+    """What people are told meanwhile; whoever is asked what a disk has says so."""
+    said = []
+    for _ in range(round(seconds / 0.05)):
+        desk.pass_time(0.05, there)
+        for each in desk.take(FindSaved):
+            has = disk_of(each.to) == "a"
+            desk.tell(each.to, FoundSaved(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
+        said += [each.sentence for each in desk.controller.take_events()]
+    return said
+
+
+def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
+    group = Group(BUCKET, 5, restored_on("a"))
+    state = State()
+    for items in items_of({"run": WHAT}, [group]):
+        state.items |= {key: value for key, value in items if value is not None}
+    desk = Desk(state)
+    said = restored(desk, 40.0, ["b"])
+    assert [each for each in said if "restored" in each] == [
+        f"{BUCKET}: it was restored, and a is not there yet: start the host into whose folder it was restored"
+    ]
+    said += restored(desk, 4.0, ["a.1", "b"])
+    assert desk.group.primary == "a.1" and desk.group.life
+    assert f"{BUCKET}: restored; a.1 begins with what its disk has, term 6" in " ".join(said)
+    assert not any(each in " ".join(said) for each in ("lost", "said nothing", "copies were", "ended"))
+    desk.tell("operator", Look())
+    (looked,) = [each.message for each in desk.take(Looked)]
+    assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]
+
+
+def test_one_of_anything_is_one_in_sentences() -> None:
+    desk = Cluster("ab", Control(copies=2))
+    assert [each.sentence for each in desk.controller.take_events() if each.kind == "created"] == [
+        "run has 1 bucket"
+    ]
+    desk.there = {"b": None} if desk.controller.groups["run/0000"].primary == "a" else {"a": None}
+    desk.live(3.0)
+    left = next(iter(desk.there))
+    desk.tell("operator", Drain(left, 5.0))
+    (answer,) = [each.message for each in desk.take(Draining)]
+    assert isinstance(answer, Draining) and answer.left == 1 and "1 copies" not in answer.why
+    told = " ".join(each.sentence for each in desk.controller.take_events())
+    assert re.search(r"missed ([2-9]|\d\d) heartbeats|missed 1 heartbeat;", told), told
+
+
+def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
+    board = Board(Control(copies=1), 0.0)
+    drains = Drains(board, Filling(board, Elections(board, 1), Confirming(1)), 0.0)
+    board.load(
+        {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
+    )
+    assert drains.answer("a", 1.0).why == "a has 1 copy"

@@ -19,7 +19,8 @@ from measures.fire.watching import Seen
 
 _LEADS = re.compile(
     r"(bucket \d+ of \S+): .*; (?:secondary )?(\S+) "
-    r"(?:took over|leads now|stays its primary|goes on from its disk), term (\d+)"
+    r"(?:took over|leads now|stays its primary|goes on from its disk|begins with what its disk has), "
+    r"term (\d+)"
 )
 _MANIFEST = "manifest.json"
 _UNDER_WAY = 2

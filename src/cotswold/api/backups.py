@@ -37,14 +37,14 @@ Progress = Callable[[str, int], None]
 
 
 def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress) -> str:
-    """Write a backup of one run or all into a new folder; what it has, in words.
+    """Write a backup of one run or all into a new folder; what it has, and what is done with it, in words.
 
     Raises UserError where there is something already or no such run, MachineError where no primary answers.
     """
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
-    from cotswold.server.names import is_run, run_of
+    from cotswold.server.names import counted, is_run, run_of
 
     if folder.exists():
         raise UserError(f"{folder} is there already; name a new folder for the backup")
@@ -80,7 +80,12 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
         "buckets": {name: list(term) for name, term in terms.items()},
     }
     replace_file(folder / FILE, json.dumps(told).encode())
-    return f"{len(names)} buckets of {len(runs)} run{'' if len(runs) == 1 else 's'}"
+    place = shlex.quote(str(folder))
+    return (
+        f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and the parameters of "
+        f"each run in {_CHECKPOINTS}/RUN; cotswold verify {place} checks it, and cotswold "
+        f"cluster restore {place} --folder NEW-FOLDER has a new cluster begin with it"
+    )
 
 
 class _Vectors:
@@ -138,7 +143,9 @@ def restore_backup(
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
+    from cotswold.server.copies.saved import restored_on
     from cotswold.server.messages import Group
+    from cotswold.server.names import counted
 
     told = _read(backup)
     settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
@@ -146,7 +153,8 @@ def restore_backup(
     own = folder / STATE
     if own.exists() or disks.exists():
         raise UserError(f"{folder} has a cluster; restore into a new folder")
-    groups = [Group(each, term, disk, life=life) for each, (term, life) in told["buckets"].items()]
+    owner = restored_on(disk)
+    groups = [Group(each, term, owner, life=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with closing((place or Place(sqlite=str(own.absolute()))).opened()) as state:
@@ -163,8 +171,9 @@ def restore_backup(
         for each in (names, *folder.glob(f"{STATE}*")):  # with what SQLite has beside it
             each.unlink(missing_ok=True)
         raise
+    has = f"{folder} has {counted(len(groups), 'bucket')} of {counted(len(told['runs']), 'run')}"
     start = _start_command(folder, at, name, place, controllers)
-    return f"{len(groups)} buckets are in {folder}, where {disk} goes on from them: {start}"
+    return f"{has}; now start this host before any other, with --token-file and --servers as well: {start}"
 
 
 def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -> None:

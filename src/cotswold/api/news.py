@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from cotswold.api.doing import listed
+from cotswold.api.doing import counted, listed
 
 ENDED_WELL = "ended with exit code 0"
 """Why a process has ended that was let go: nobody needs a line for it."""
@@ -81,7 +81,7 @@ class News:
         found = [_line(kind, why, names) for (kind, why), names in self._names.items()]
         left = sum(len(names) for names in list(self._names.values())[LINES_MOST:])
         self._names, self._told = {}, self._clock()
-        more = [f"and {left} more events of processes, which events.jsonl has"] if left else []
+        more = [f"and {counted(left, 'more event')} of processes, which events.jsonl has"] if left else []
         return found[:LINES_MOST] + more
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ class Overview:
     """As the leader of the controllers sees it."""
     reports: dict[str, Reported]
     """What servers say of themselves, by name; without those that do not answer."""
+    recipes: dict[str, str] = field(default_factory=dict)
+    """What the recipe of each run is called; empty where nobody has said so."""
 
     @property
     def window_seconds(self) -> float:
@@ -79,7 +81,7 @@ def overview(of: Operator) -> Overview:
     """The cluster as it is now; raises MachineError where no controller answers."""
     looked = of.look()
     living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
-    return Overview(looked, of.reports(living))
+    return Overview(looked, of.reports(living), of.names([each.run for each in looked.runs]))
 
 
 def explained(of: Operator, bucket: str) -> Explained:
@@ -127,15 +129,16 @@ def run_meant(of: Operator, run: str) -> str:
     return fitting[0]
 
 
-def watching(lines: Callable[[], Sequence[str]]) -> None:
-    """Show lines anew every second, until Ctrl-C; where no controller answers, that."""
+def watching(lines: Callable[[int | None], Sequence[str]]) -> None:
+    """Show lines anew every second, until Ctrl-C; where no controller answers, that. ``lines`` hears for how
+    many there is room."""
     is_terminal = sys.stdout.isatty()
     with suppress(KeyboardInterrupt):
         while True:
+            rows = os.get_terminal_size().lines - 1 if is_terminal else None
             try:
-                shown = list(lines())
+                shown = list(lines(rows))
             except CotswoldError as error:
                 shown = [str(error)]
-            rows = os.get_terminal_size().lines if is_terminal else len(shown)
-            print("\x1b[2J\x1b[H" if is_terminal else "", "\n".join(shown[: rows - 1]), sep="", flush=True)
+            print("\x1b[2J\x1b[H" if is_terminal else "", "\n".join(shown[:rows]), sep="", flush=True)
             time.sleep(_WATCH_SECONDS)

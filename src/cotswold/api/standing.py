@@ -6,15 +6,19 @@ Knows: where the secret is, words for what happens, the file that has it. Does n
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotswold.api.doing import bytes_in_words
 from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
+from cotswold.server.names import counted
 
 if TYPE_CHECKING:
     from cotswold.cluster.station import Drained, StationSettings
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 EVENTS = "events.jsonl"
 DRAIN_SECONDS = 25.0
 _LOOK_SECONDS = 0.2
+_SERVER_BYTES = 300_000_000
+"""Of its disk, which an empty server wants (docs/operations.md)."""
+_ROOM_BYTES = 1_000_000_000
+"""With fewer that are free whoever starts a host is warned."""
 _QUIET = ("serving", *OF_BUCKETS)
 """Events that are written down and not said: of buckets it is said what has become of all with one cause."""
 
@@ -73,15 +81,48 @@ def serve_host(
                 say(sentence)
 
         controller = "" if settings.own_controller is None else ", and a controller"
-        servers = "1 server" if settings.servers == 1 else f"{settings.servers} servers"
+        servers = counted(settings.servers, "server")
         say(f"starting {servers}{controller} on {settings.at}; what happens is in {settings.folder / EVENTS}")
+        if little := little_room(settings, shutil.disk_usage(settings.folder).free):
+            say(f"warning: {little}")
         with Station(settings, token, hear) as station:
             processes = ", ".join(station.processes)
             say(f"serving on {settings.at}: {processes or 'no process yet; a controller is asked for names'}")
+            say(next_commands(settings, token))
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
             if stop.signal == signal.SIGTERM:  # a spot machine's notice
                 say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
+
+
+def little_room(settings: StationSettings, free: int) -> str:
+    """That the disk with the folder of a host has so few bytes free that its servers may soon find it full;
+    empty where it has more. How much runs will need nobody knows."""
+    wanted = max(_ROOM_BYTES, settings.servers * _SERVER_BYTES)
+    if settings.flush_seconds is None or free >= wanted:
+        return ""
+    return (
+        f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, for "
+        f"{counted(settings.servers, 'server')}, each of which wants {bytes_in_words(_SERVER_BYTES)}, and "
+        "more with large runs: free some, or name a --folder on another disk"
+    )
+
+
+def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
+    """What is typed next, to look at the cluster and to train on it."""
+    from cotswold.cluster.standing import places_by_name
+    from cotswold.host.keyring import KeyringFile
+
+    places = ",".join(places_by_name(settings.controllers).values())
+    setting = shlex.quote(f'cluster.parameter_servers="{places}"')
+    file, environ = "", ""
+    if isinstance(token, KeyringFile):
+        path = shlex.quote(str(token.path.absolute()))
+        file, environ = f" --token-file {path}", f"COTSWOLD_CLUSTER_TOKEN_FILE={path} "
+    return (
+        f"look at the cluster: cotswold cluster status --controllers {places}{file}; train on it, by a "
+        f"recipe of strategy downpour: {environ}cotswold train RECIPE --set {setting}"
+    )
 
 
 def _drained(found: Drained, *, has_disks: bool) -> str:
@@ -92,4 +133,5 @@ def _drained(found: Drained, *, has_disks: bool) -> str:
     if found.unknown:
         whose = ", ".join(found.unknown)
         return f"no controller has said what others took over of {whose}, so some may be left; {kept}"
-    return f"{found.left} copies were not taken over by others; {kept}"
+    were = "was" if found.left == 1 else "were"
+    return f"{counted(found.left, 'copy')} {were} not taken over by others; {kept}"

@@ -17,11 +17,13 @@ def backup(
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> None:
-    """Write all that a cluster has of its runs into a folder, while they go on.
+    """Write all that a cluster has of its runs into a new folder, while they go on.
 
     Each part of the parameters is as it was at one moment; the parts are not of the same
-    moment. Beside it, in `checkpoints`, are the parameters of each run by the names of its
-    tensors, as an ordinary checkpoint: safetensors files with a manifest of checksums.
+    moment. Beside them, in `checkpoints/RUN`, are the parameters of each run by the names
+    of its tensors: safetensors files with a manifest of checksums. `cotswold verify FOLDER`
+    reads every byte of a backup; `cotswold cluster restore` has a new cluster begin with
+    it. A run needs none: it goes on from its own checkpoints by `cotswold train --resume`.
 
     Examples:
 
@@ -31,9 +33,10 @@ def backup(
     Parameters
     ----------
     folder
-        A new folder.
+        A new folder, which is not there yet.
     run
-        This run alone, as `cotswold cluster status` names it.
+        This run alone, as `cotswold cluster status` names it; the first letters are enough where no other has
+        them. All runs by default.
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
@@ -45,7 +48,7 @@ def backup(
 
     with operator_of(controllers, token_file) as operator, stages() as show:
         found = write_backup(operator, folder, run, lambda doing, done: show(doing, done))
-    say(f"{folder}: {found}")
+    say(found)
 
 
 def restore(
@@ -61,29 +64,35 @@ def restore(
     etcd_key: Path | None = None,
     etcd_prefix: str = "cotswold/",
 ) -> None:
-    """Put a backup where a new cluster finds it: before its first host is started, in that host's folder.
+    """Put a backup into the folder of a host that is not started yet: a new cluster begins with it.
 
-    Then the command that it says has one of that host's servers go on from there, and
-    others get copies. What came after the backup is lost.
+    (1) This, on the host that is to be the first, with the --listen, --name, --controllers
+    and --etcd that it will have. (2) On the same host the `cotswold cluster start` that is
+    printed, with --token-file and --servers: one of its servers begins with the backup,
+    and others get copies. (3) The other hosts. What came after the backup is lost; where
+    this fails nothing is left of it. Runs do not go on by it: `cotswold train --resume`
+    begins with the run's own checkpoint, and `cotswold cluster remove RUN` forgets what
+    was restored and nobody needs.
 
     Examples:
 
       cotswold cluster restore backups/monday --folder cluster
 
-      cotswold cluster restore monday --controllers a,b,c --etcd a:2379
+      cotswold cluster restore monday --listen a --controllers a,b,c --etcd a:2379
 
     Parameters
     ----------
     backup
         What `cotswold cluster backup` wrote.
     folder
-        That of the host that is started first; nothing of a cluster is in it.
+        The --folder of the host that is started first; nothing of a cluster is in it.
     listen
-        As for `cotswold cluster start`.
+        The --listen of that host: its servers are called by it.
     name
-        As for `cotswold cluster start`.
+        The --name of that host, where it will have one.
     controllers
-        As for `cotswold cluster start`, to be said.
+        The --controllers of that host, where it will have others than itself: for the command that is
+        printed.
     etcd
         HOST:PORT of the members of an etcd, where controllers keep their state there, in which there is
         nothing with these keys.

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 Json = Annotated[bool, Parameter(name="--json", negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
 CONTROLLERS = "127.0.0.1:7400"
+EVENTS = 20
+"""The last so many are shown, where nothing is said."""
 
 
 def status(
     *,
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
+    events: int = EVENTS,
     watch: Flag = False,
     json_: Json = False,
 ) -> None:
@@ -32,6 +35,7 @@ def status(
 
       cotswold cluster status --token-file token
       cotswold cluster status --controllers 10.0.0.1,10.0.0.2,10.0.0.3 --watch
+      cotswold cluster status --events 200
 
     Parameters
     ----------
@@ -40,8 +44,11 @@ def status(
     token_file
         The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
         COTSWOLD_TOKEN by default.
+    events
+        How many of the last events are shown, of the 200 that controllers keep; events.jsonl in the folder of
+        a host has all.
     watch
-        Show it anew every second, until Ctrl-C.
+        Show it anew every second, until Ctrl-C, with as many of the last events as there is room for.
     json_
         Print JSON.
     """
@@ -49,17 +56,18 @@ def status(
     from cotswold.cli.cluster_tables import lines_of
     from cotswold.errors import UserError
 
+    _check_events(events)
     if watch and json_:
         raise UserError("--watch shows tables; for JSON ask with --json alone, as often as you like")
     with operator_of(controllers, token_file) as operator:
         if watch:
-            watching(lambda: lines_of(overview(operator)))
+            watching(lambda rows: lines_of(overview(operator), events, rows))
             return
         found = overview(operator)
         if json_:
             print(json.dumps(in_json(found)))
         else:
-            print(*lines_of(found), sep="\n")
+            print(*lines_of(found, events), sep="\n")
 
 
 def explain(
@@ -67,6 +75,7 @@ def explain(
     *,
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
+    events: int = EVENTS,
     json_: Json = False,
 ) -> None:
     """Say who has copies of a bucket, what each has, and what it waits for.
@@ -85,18 +94,21 @@ def explain(
     token_file
         The file with the cluster's secret; that in COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or
         COTSWOLD_TOKEN by default.
+    events
+        How many of the last events of the bucket are shown.
     json_
         Print JSON.
     """
     from cotswold.api.operating import explained, in_json
     from cotswold.cli.cluster_tables import explaining
 
+    _check_events(events)
     with operator_of(controllers, token_file) as operator:
         found = explained(operator, bucket)
     if json_:
         print(json.dumps(in_json(found)))
     else:
-        print(*explaining(found), sep="\n")
+        print(*explaining(found, events), sep="\n")
 
 
 def drain(
@@ -139,6 +151,7 @@ def drain(
     """
     from cotswold.api.progress import say, stages
     from cotswold.errors import UserError
+    from cotswold.server.names import counted
 
     if within <= 0:
         raise UserError(f"--within {within:g}: give seconds, more than 0")
@@ -155,9 +168,9 @@ def drain(
         with stages() as show:
             for found in operator.drain(server, within):
                 left, why = found.left, found.why
-                show(f"{found.server}: {left} copies left" + (f"; {why}" if why else ""), 0)
+                show(f"{found.server}: {counted(left, 'copy')} left" + (f"; {why}" if why else ""), 0)
     if left:
-        say(f"{server} still has {left} copies after {within:g} s: {why}")
+        say(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
     say(f"{server} has no copies any more; end it when you like")
     return 0
@@ -195,6 +208,13 @@ def remove(
         meant = run_meant(operator, run)
         operator.remove(meant)
     say(f"the cluster has nothing of {meant} any more")
+
+
+def _check_events(events: int) -> None:
+    from cotswold.errors import UserError
+
+    if events < 0:
+        raise UserError(f"--events {events}: give how many of the last events are to be shown, 0 or more")
 
 
 def operator_of(controllers: str, token_file: Path | None) -> Operator:

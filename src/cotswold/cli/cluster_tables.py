@@ -8,27 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cotswold.api.progress import printable
+from cotswold.cli.cluster_state import EVENTS
+from cotswold.server.names import counted
+
 if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview
     from cotswold.cluster.messages import CopySeen, Reported
     from cotswold.server.messages import EventSeen, ServerSeen
 
-_EVENTS = 8
 _SHORT = 5
 _NAMED = 3
 """So many servers that are no more are named."""
 
 
-def lines_of(found: Overview) -> list[str]:
-    """A cluster."""
-    return list(_lines(found))
+def lines_of(found: Overview, events: int = EVENTS, rows: int | None = None) -> list[str]:
+    """A cluster, with its last ``events``, or fewer where there is room for so many ``rows`` alone."""
+    lines = list(_lines(found))
+    room = events if rows is None else min(events, max(0, rows - len(lines) - 1))
+    said = list(_events(found.looked.events, room))
+    return [*lines, "", *said] if said else lines
 
 
 def _lines(found: Overview) -> Iterator[str]:
     looked = found.looked
     word = "copy" if looked.copies == 1 else "copies"
     copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
-    yield f"{looked.controller} leads the controllers (epoch {looked.epoch}); {copies}"
+    process = f", process {looked.process}" if looked.process else ""
+    yield f"{looked.controller} leads the controllers (epoch {looked.epoch}{process}); {copies}"
     if refused := ", ".join(f"{count} {why}" for why, count in looked.refused if count):
         yield f"messages that it has refused: {refused}"
     yield ""
@@ -37,7 +44,18 @@ def _lines(found: Overview) -> Iterator[str]:
     if shown:
         rows = [_server(each, found.reports.get(each.name)) for each in shown]
         heads = (
-            *("server", "host", "state", "heard", "leads", "copies", "lag", "not on disk", "window"),
+            *(
+                "server",
+                "host",
+                "process",
+                "state",
+                "heard",
+                "leads",
+                "copies",
+                "lag",
+                "not on disk",
+                "window",
+            ),
             "refused",
         )
         yield from table(heads, rows)
@@ -50,19 +68,23 @@ def _lines(found: Overview) -> Iterator[str]:
     yield ""
     if looked.runs:
         rows = [
-            (each.run, str(each.buckets), str(each.short or "-"), str(each.waiting or "-"))
+            (
+                each.run,
+                printable(found.recipes.get(each.run, "")) or "?",
+                str(each.buckets),
+                str(each.short or "-"),
+                str(each.waiting or "-"),
+            )
             for each in looked.runs
         ]
-        yield from table(("run", "buckets", "with too few copies", "whose pushes wait"), rows)
+        yield from table(("run", "recipe", "buckets", "with too few copies", "whose pushes wait"), rows)
     else:
         yield "no run is here"
     for each in looked.short[:_SHORT]:
         yield f"{each.bucket}, term {each.term}: {', '.join(each.members)}; {each.why}"
     if looked.moving:
-        yield f"{looked.moving} buckets are on their way"
-    if looked.events:
-        yield ""
-        yield from _events(looked.events)
+        are = "is on its way" if looked.moving == 1 else "are on their way"
+        yield f"{counted(looked.moving, 'bucket')} {are}"
 
 
 def _idle(names: Sequence[str], what: str) -> str:
@@ -74,7 +96,8 @@ def _idle(names: Sequence[str], what: str) -> str:
 
 def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
     heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
-    known = (seen.name, seen.host or "?", seen.state, heard, str(seen.leads), str(seen.copies))
+    process = "?" if report is None else str(report.process)
+    known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
     if report is None:
         return (*known, "?", "?", "?", "?")
     lag = max((behind for each in report.copies for _, behind in each.behind), default=0)
@@ -85,8 +108,8 @@ def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
     return (*known, str(lag), *disk, str(refused or "-"))
 
 
-def explaining(found: Explained) -> list[str]:
-    """One bucket."""
+def explaining(found: Explained, events: int = EVENTS) -> list[str]:
+    """One bucket, with its last ``events``."""
     lines = [f"{found.bucket}, term {found.term}" + (f", life {found.life}" if found.life else "")]
     members = (found.primary, *found.secondaries, *found.learners)
     rows = []
@@ -105,17 +128,18 @@ def explaining(found: Explained) -> list[str]:
             lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
     if count < found.least:
-        lines.append(f"its pushes wait: it has {count} of at least {found.least} copies")
+        lines.append(f"its pushes wait: it has {count} of at least {counted(found.least, 'copy')}")
     if count < found.wanted:
-        lines.append(f"it has {count} of {found.wanted} copies" + (f": {found.why}" if found.why else ""))
-    if found.events:
-        lines += ["", *_events(found.events)]
-    return lines
+        lines.append(
+            f"it has {count} of {counted(found.wanted, 'copy')}" + (f": {found.why}" if found.why else "")
+        )
+    said = list(_events(found.events, events))
+    return [*lines, "", *said] if said else lines
 
 
-def _events(events: Sequence[EventSeen]) -> Iterator[str]:
-    for event in events[-_EVENTS:]:
-        yield f"{_ago(event.seconds):>8}  {event.sentence}"
+def _events(events: Sequence[EventSeen], most: int) -> Iterator[str]:
+    for event in events[len(events) - min(most, len(events)) :]:
+        yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
 def _copy(copy: CopySeen | None) -> Sequence[str]:

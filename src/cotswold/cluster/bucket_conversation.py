@@ -12,7 +12,7 @@ from cotswold.cluster.keepers import Keepers
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.messages import Count, Counts, Happened, Serving
 from cotswold.cluster.post import AnyMessage
-from cotswold.cluster.replica_conversation import ReplicaConversation
+from cotswold.cluster.replica_conversation import UNHEARD_SECONDS, ReplicaConversation
 from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.since_begun import SinceBegun
 from cotswold.cluster.staff import Staff
@@ -20,9 +20,12 @@ from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.dispatching import Dispatcher
+from cotswold.server.names import counted
 
 USUAL_SECONDS = 1.5
 """Of what is waited for longer than that somebody is told."""
+_TELL_SECONDS = 10.0
+"""After which it is said again that servers are waited for."""
 _AGAIN_SECONDS = 0.5
 """After which what was not answered is sent again."""
 
@@ -95,9 +98,21 @@ class BucketConversation(ReplicaConversation):
         seconds = max(silent_seconds, self.servers_patience) if self.outlived else silent_seconds
         super().hearing_servers(hear, owing_again, heard, seconds, again)
 
+    def unheard(self, now: float) -> str:
+        """As for servers that keep no copies; else buckets that no server speaks for, and controllers."""
+        said = super().unheard(now)
+        if not said and (buckets := self.machine.silent_servers(now, UNHEARD_SECONDS)):
+            said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
+        return ", and ".join(filter(None, (said, self._keepers.unheard(now))))
+
     def unanswered(self, servers: Sequence[str], seconds: float) -> TroubleError:
         """What is said of buckets of which no copy has answered for so long."""
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
+        if unknown := self._keepers.unknown:
+            return TroubleError(
+                f"{unknown}, and {many} said nothing for {seconds:g} s; see cotswold cluster status whether "
+                "servers are there, and resume the run"
+            )
         return TroubleError(
             f"{many} of the parameters said nothing for {seconds:g} s: no server that lives has a copy, or "
             "none is reached; resume the run"
@@ -159,15 +174,19 @@ class BucketConversation(ReplicaConversation):
 
     def create(self, wanted: m.Create, seconds: float) -> None:
         """Have buckets made, and wait until each has a primary; raises TroubleError after so long."""
-        began, is_told = time.monotonic(), False
+        began, due = time.monotonic(), USUAL_SECONDS
         while unknown := self._keepers.post.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
                 raise self._unmade(unknown, seconds)
-            if waited > USUAL_SECONDS and not is_told:
-                is_told = True
-                of = f"{len(unknown)} of {len(wanted.buckets)} parts of the parameters"
-                self._on_event("waiting", {"name": wanted.run, "sentence": f"waiting for servers for {of}"})
+            if waited > due:
+                due += _TELL_SECONDS
+                said = (
+                    f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
+                    f"the parameters, for {seconds - waited:.0f} s more; nothing is trained yet, and Ctrl-C "
+                    "twice leaves at once"
+                )
+                self._on_event("waiting", {"name": wanted.run, "sentence": said})
             self._keepers.create(wanted)
             self.step(self.tick_seconds)
 
@@ -176,6 +195,7 @@ class BucketConversation(ReplicaConversation):
         if not self.outlived:
             return self.unanswered(buckets, seconds)
         return TroubleError(
-            f"{len(buckets)} parts of the parameters have been given to no server for {seconds:g} s: none "
-            "lives, or the controllers refuse this run; see cotswold cluster status"
+            f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
+            f"been given to no server for {seconds:g} s: none lives, or the controllers refuse this run; see "
+            "cotswold cluster status"
         )

@@ -31,6 +31,8 @@ _COUNT = 1 << 17
 _NUMBERS = 1 << 40
 _SHARDS = 1 << 22
 """Of a run, at most: buckets, parameters and shards of them."""
+NAME_LETTERS = 100
+"""Of what people call a run, at most."""
 _MOST = 1 << 62
 """Any number, at most, so that it can be said in messages."""
 
@@ -50,6 +52,8 @@ class Description:
     """What `asynchronous_of` reads."""
     versions: Sequence[int] = ()
     """Of all shards of a run that goes on, by number; a number anew where it is cut otherwise."""
+    name: str = ""
+    """As people call the run: that of its recipe."""
 
     @classmethod
     def of(cls, text: str) -> Description:
@@ -78,6 +82,8 @@ class Description:
             raise ValueError("other versions than numbers")
         if not _is_text(self.run):
             raise ValueError("a run of no name")
+        if self.name != "" and not (_is_text(self.name) and len(self.name) <= NAME_LETTERS):
+            raise ValueError("a recipe with no name of a recipe")
         self._check_updates(rows)
 
     def _rows(self) -> list[Slot]:
@@ -148,6 +154,15 @@ class Description:
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
         return Contents(server, updates, arithmetic)
+
+
+def name_in(text: str) -> str:
+    """As people call the run that a description is of; empty where it says nothing of that."""
+    try:
+        name = json.loads(text)["name"]
+    except (TypeError, ValueError, LookupError, RecursionError):
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def _are_counts(*values: object) -> bool:

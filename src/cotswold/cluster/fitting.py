@@ -14,6 +14,7 @@ import numpy as np
 from cotswold.cluster.description import Description
 from cotswold.errors import UserError
 from cotswold.server.control.map import DESCRIPTION_LETTERS
+from cotswold.server.names import counted
 from cotswold.server.versions import later
 
 _STATES = 2
@@ -31,7 +32,8 @@ def check_description(description: Description) -> None:
     if length <= DESCRIPTION_LETTERS:
         return
     said = (
-        f"the parameters are {tensors} tensors in {shards} shards: what the parameter servers' controllers "
+        f"the parameters are {counted(tensors, 'tensor')} in {counted(shards, 'shard')}: what the parameter "
+        "servers' controllers "
         f"keep of the run would have {length} letters, and may have {DESCRIPTION_LETTERS}"
     )
     room = (DESCRIPTION_LETTERS - rest) // _VERSION_LETTERS - tensors
@@ -58,9 +60,9 @@ def check_messages(description: Description, vectors: int, message_bytes: int) -
         return
     shard = max(one.stop - one.start for one in description.shards) * item_bytes
     said = (
-        f"the parameters have {all_bytes} bytes in {len(bytes_of)} buckets: with all vectors, and those of a "
-        f"checkpoint, a copy of one is {_STATES * vectors * largest} bytes, and {message_bytes} at most can "
-        "be sent at once"
+        f"the parameters have {all_bytes} bytes in {counted(len(bytes_of), 'bucket')}: with all vectors, and "
+        f"those of a checkpoint, a copy of one is {_STATES * vectors * largest} bytes, and {message_bytes} "
+        "at most can be sent at once"
     )
     if shard >= bound:
         raise UserError(

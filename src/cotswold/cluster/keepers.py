@@ -81,6 +81,13 @@ class Keepers:
         """Whether it is there, and has said where."""
         return CONTROLLER in self._addresses
 
+    unknown = ""
+    """The controller is the run's own, and knows it."""
+
+    def unheard(self, now: float) -> str:
+        """The controller is a process that is started again."""
+        return ""
+
     def is_one(self, name: str) -> bool:
         """Whether a process of this name is, or was, one of these."""
         return name == CONTROLLER or name.startswith("server-")

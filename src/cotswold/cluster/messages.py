@@ -283,6 +283,8 @@ class Reported:
     refused: tuple[tuple[str, int], ...]
     """Frames and callers, by the reason."""
     roads: tuple[RoadSeen, ...]
+    process: int
+    """Its number on the server's host."""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
+from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.standing import controllers_at
+from cotswold.cluster.standing import controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -87,6 +89,8 @@ class Operator:
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         """As they were found last."""
+        self._names: dict[str, str] = {}
+        """What people call runs, which stays so."""
 
     def look(self, bucket: str = "") -> Looked:
         """What the leader of the controllers sees, with the events of one bucket if one is named; raises
@@ -105,12 +109,22 @@ class Operator:
 
     def description(self, run: str) -> str:
         """What servers know of a run; raises UserError for no such run."""
-        found = self._asked(Describe(run), Described)
+        found = self._described(run)
         if not found.description:
             raise UserError(
                 f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
             )
         return found.description
+
+    def names(self, runs: Sequence[str]) -> dict[str, str]:
+        """What people call these, by the runs' names; a run of which nothing is known is called ''."""
+        for run in runs:
+            if run not in self._names and (description := self._described(run).description):
+                self._names[run] = name_in(description)
+        return {run: self._names.get(run, "") for run in runs}
+
+    def _described(self, run: str) -> Described:
+        return self._asked(Describe(run), Described, lambda found: found.run == run)
 
     def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
         """What servers have, by name, which are given with their addresses; without those that do not
@@ -149,7 +163,7 @@ class Operator:
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            found = self._asked(Drain(meant, left), Draining)
+            found = self._asked(Drain(meant, left), Draining, lambda said: said.server == meant)
             yield found
             if not found.left or left <= 0:
                 return
@@ -158,7 +172,7 @@ class Operator:
     def undrain(self, server: str) -> str:
         """Have a server get copies again; its whole name. Raises UserError for no such server."""
         meant = self._meant(server)
-        self._asked(Undrain(meant), Undrained)
+        self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
         return meant
 
     def give_up(self, server: str) -> str:
@@ -168,7 +182,7 @@ class Operator:
         if states.get(server) in _THERE:
             raise UserError(f"{server} is there: drain it, or end it; only who is silent can be given up")
         meant = self._meant(server, ("gone",))
-        self._asked(Drain(meant, 0.0, is_lost=True), Draining)
+        self._asked(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
         return meant
 
     def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
@@ -186,7 +200,7 @@ class Operator:
 
     def remove(self, run: str) -> None:
         """Have the cluster forget a run."""
-        self._asked(Remove(run), Removed)
+        self._asked(Remove(run), Removed, lambda said: said.run == run)
 
     def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
         """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
@@ -209,8 +223,11 @@ class Operator:
 
     # --- how they are asked ---
 
-    def _asked(self, question: Message, kind: type[T]) -> T:
-        """The answer of whoever leads the controllers."""
+    def _asked(
+        self, question: Message, kind: type[T], is_meant: Callable[[T], bool] = lambda answer: True
+    ) -> T:
+        """The answer of whoever leads the controllers; one to what was asked before may come late, and is
+        not ``is_meant``."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
         is_told = self._wait_seconds <= _USUAL_SECONDS
         while (now := time.monotonic()) < deadline:
@@ -222,7 +239,7 @@ class Operator:
                 said = now
                 self._post.send(CONTROLLERS, question)
             match self._post.receive(_AGAIN_SECONDS):
-                case Letter(_, message) if isinstance(message, kind):
+                case Letter(_, message) if isinstance(message, kind) and is_meant(message):
                     return message
                 case _:
                     pass
@@ -232,10 +249,8 @@ class Operator:
                 "controllers that there are; if these are all, their state is not reached (most of etcd's "
                 "members are gone, or a disk is full), as their hosts say"
             )
-        raise MachineError(
-            f"no controller at {', '.join(self._places)} has answered for {self._wait_seconds:g} s; see "
-            "whether they run, whether the token is theirs, and whether most of etcd's members are there"
-        )
+        why = why_unreached(places_by_name(self._places), self._post.lost)
+        raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
     def _ask_servers(
         self,

@@ -12,7 +12,10 @@ Knows: when it was asked and answered, what is said when. Does not know: how the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from cotswold.cluster.transport import Lost
+from cotswold.cluster.unreached import why_unreached
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
 _GROWS, _MOST_SECONDS = 5.0, 300.0
@@ -23,9 +26,10 @@ _ASKS_SECONDS, _SELDOM_SECONDS = 0.3, 1.0
 class Reaching:
     """That of one host."""
 
-    def __init__(self, controllers: Sequence[str], etcd: Sequence[str], now: float) -> None:
-        """``controllers`` and ``etcd`` as they were named."""
-        self._controllers, self._etcd = ", ".join(controllers), ", ".join(etcd)
+    def __init__(self, controllers: Mapping[str, str], etcd: Sequence[str], now: float) -> None:
+        """``controllers``: HOST:PORT of each, by name; ``etcd`` as it was named."""
+        self._places, self._etcd = dict(controllers), ", ".join(etcd)
+        self._controllers = ", ".join(controllers.values())
         self._since, self._asked = now, float("-inf")
         """When a leader answered last, or this began; when one was asked last."""
         self._is_answered = False
@@ -36,6 +40,8 @@ class Reaching:
         """After how many seconds it was said last that nobody answers; 0 where it was not."""
         self._others: dict[str, None] = {}
         """Controllers that have answered meanwhile, and do not lead."""
+        self._lost: dict[str, Lost] = {}
+        """How the last calls of controllers ended since one that leads answered."""
 
     def asks(self, now: float) -> bool:
         """Whether to ask now."""
@@ -47,12 +53,19 @@ class Reaching:
     def follows(self, controller: str) -> None:
         """One has answered that does not lead."""
         self._others[controller] = None
+        self._lost.pop(controller, None)
+
+    def lost(self, lost: Lost) -> None:
+        """A call of a controller has ended."""
+        if lost.peer in self._places:
+            self._lost[lost.peer] = lost
 
     def answered(self, now: float) -> str:
         """One that leads has answered: what is to be said, if anything."""
         waited, told = now - self._since, self._told
         self._since, self._is_answered, self._told, self._patience = now, True, 0.0, _LATER_SECONDS
         self._others.clear()
+        self._lost.clear()
         return f"a controller leads, and is reached, after {waited:.0f} s" if told else ""
 
     def due(self, now: float) -> str:
@@ -65,10 +78,8 @@ class Reaching:
             return ""
         self._told, count = waited, len(self._others)
         if not count:
-            return (
-                f"no controller at {self._controllers} has answered for {waited:.0f} s: see whether one runs "
-                "there, and has the same token; it is asked again"
-            )
+            why = why_unreached(self._places, self._lost)
+            return f"no controller has answered for {waited:.0f} s, and is asked again: {why}"
         self._others.clear()
         etcd = (
             f"most members of the etcd at {self._etcd} are" if self._etcd else "most members of its etcd are"

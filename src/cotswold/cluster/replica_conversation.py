@@ -20,6 +20,9 @@ from cotswold.server import messages as m
 from cotswold.server.dispatching import Dispatcher, State
 
 _TICK_SECONDS = 0.02
+UNHEARD_SECONDS = 2.0
+"""Servers that have not answered for so long are named to whoever waits for them."""
+_NAMED = 3
 _HEARD = (*get_args(m.FromReplica), m.Ordered)
 
 
@@ -79,6 +82,17 @@ class ReplicaConversation(Listening):
     def servers_patience(self) -> float:
         """For how many seconds servers may not answer."""
         return self.machine.rules.silent_seconds
+
+    def unheard(self, now: float) -> str:
+        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        silent = {name: self.watching.silent_seconds(name, now) for name in self.servers}
+        names = [name for name, seconds in silent.items() if seconds > UNHEARD_SECONDS]
+        if not names:
+            return ""
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        have = "has" if len(names) == 1 else "have"
+        seconds = max(silent[name] for name in names)
+        return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
 
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)

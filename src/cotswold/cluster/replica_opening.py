@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.cluster_secret import handed_on
-from cotswold.cluster.description import Description
+from cotswold.cluster.description import NAME_LETTERS, Description
 from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
@@ -37,8 +37,9 @@ from cotswold.cluster.roles.updates import said
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
-from cotswold.cluster.standing import StandingServers, controllers_at
+from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
@@ -93,6 +94,8 @@ class ReplicaSettings:
     """How often servers are asked what they have applied."""
     device: str = "cpu"
     """Where replicas and the evaluator compute, as for `own_device`."""
+    name: str = ""
+    """As people call the run."""
     traffic: Path | None = None
     """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
@@ -260,11 +263,14 @@ class ReplicaOpening(Opening):
                     self._ended(descriptor)
                 case _:
                     pass
-        raise MachineError(
-            f"no controller at {where} has answered for {_CONTROLLERS_SECONDS:g} s; see whether "
-            "they run (cotswold cluster status), whether the token is theirs, and whether most of "
-            "etcd's members are there"
-        )
+        said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
+        if following := ", ".join(servers.post.following):
+            raise MachineError(
+                f"{said}, and {following} did, which does not lead: name all controllers in "
+                "cluster.parameter_servers; if these are all, most of etcd's members are gone, as hosts say"
+            )
+        why = why_unreached(places_by_name(self._settings.standing), servers.post.lost)
+        raise MachineError(f"{said}: {why}")
 
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:
         if self._keepers is None:
@@ -287,6 +293,7 @@ class ReplicaOpening(Opening):
             self._settings.buckets or _BUCKETS * self._settings.servers,
             cast(Mapping[str, Any], told["updates"]),
             cast(Sequence[int], told["versions"]),
+            self._learning.name[:NAME_LETTERS],
         )
 
     def _hear(self, letter: Letter) -> None:

@@ -140,6 +140,15 @@ class Replicas:
             None if self.evaluator is None else self.evaluator.status(),
         )
 
+    def unheard(self) -> str:
+        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        return self._conversation.unheard(time.monotonic())
+
+    @property
+    def servers_patience(self) -> float:
+        """For how many seconds servers may not answer, before the run ends."""
+        return self._conversation.servers_patience
+
     def watch(self, on_tick: Callable[[], None]) -> None:
         """Have a function called some times a second, whatever is waited for; it must not wait itself."""
         self._conversation.on_tick = on_tick

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from cotswold.cluster.messages import Counts
 from cotswold.server.messages import Group, Shard
+from cotswold.server.names import counted
 from cotswold.server.versions import life_of, updates_of
 
 ROWS_MOST = 1000
@@ -62,16 +63,14 @@ def told(rows: Sequence[Restored]) -> dict[str, object]:
     server, buckets = rows[0].server, sorted({each.bucket for each in rows})
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)
     lost = sum(max(0, each.before - each.now) for each in rows)
-    whose = f"{_many(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
-    had = f"{before:,} updates when they were counted last, and {now:,} on the disk"
-    sentence = f"{whose}: {_many(len(rows), 'shard')} had {had}; {lost:,} are lost"
+    whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
+    had = f"{counted(before, 'update')} when they were counted last, and {now:,} on the disk"
+    sentence = (
+        f"{whose}: {counted(len(rows), 'shard')} had {had}; {lost:,} {'is' if lost == 1 else 'are'} lost"
+    )
     return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}
 
 
 def _short(buckets: Iterable[str]) -> list[str]:
     names = [name.rpartition("/")[2].lstrip("0") or "0" for name in buckets]
     return names if len(names) <= 8 else [*names[:8], f"and {len(names) - 8} more"]
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -41,6 +41,8 @@ class RoutedPost(Post):
         self._moved: list[str] = []
         self.following: dict[str, None] = {}
         """Controllers that have said that they do not lead."""
+        self.lost: dict[str, Lost] = {}
+        """How the last call of controllers ended of which nothing was heard since."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -112,6 +114,8 @@ class RoutedPost(Post):
 
     def _routed(self, event: Event | None) -> Event | None:
         """What is for whoever uses this."""
+        if isinstance(event, Letter):
+            self.lost.pop(event.sender, None)
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
                 if isinstance(message, NotLeading):
@@ -125,6 +129,7 @@ class RoutedPost(Post):
                 self._router.lost(peer)
                 return None
             case Lost(peer) if peer in self._controllers:
+                self.lost[peer] = event
                 return None
             case _:
                 return event

@@ -28,6 +28,10 @@ _LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 3.0
 _LEAVE_SECONDS = 3.0
 _AGAIN_SECONDS = 0.3
+_AGAIN = (
+    "cotswold cluster status says which, and docs/operations.md how a state is had back; without it --resume "
+    "begins with the run's last checkpoint, once servers are there"
+)
 _WORDS = re.compile(r"[^A-Za-z0-9.]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -56,6 +60,16 @@ def name_at(host: str, port: int) -> str:
     'controller-10.0.0.1-7400'
     """
     return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
+
+
+def places_by_name(places: Sequence[str]) -> dict[str, str]:
+    """HOST:PORT of controllers by what they are called; raises UserError for a text that names none.
+
+    >>> places_by_name(["10.0.0.1"])
+    {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
+    """
+    found = [place_of(each) for each in places]
+    return {name_at(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found}
 
 
 def controllers_at(places: Sequence[str]) -> dict[str, str]:
@@ -96,6 +110,10 @@ class StandingServers:
         """Since when one that leads was asked, and has not answered."""
         self._is_told = False
         """Whether it was told that none does."""
+        self._is_known: bool | None = None
+        """Whether who leads knows the run; None before one has."""
+        self._was_known = True
+        """What was told of that last."""
         self._seen: set[tuple[str, str]] = set()
         """(name, sentence) of what has happened, and is known."""
 
@@ -122,7 +140,14 @@ class StandingServers:
             self._remove_before()
 
     def trouble(self, now: float) -> str:
-        """That no controller answers, or does again; once each, and empty otherwise."""
+        """That no controller answers or knows the run, or one does again; once each, and empty otherwise."""
+        if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
+            self._was_known, self._is_told = is_known, False
+            return (
+                "the cluster knows this run again"
+                if is_known
+                else f"{self.unknown}, so nothing is learnt; {_AGAIN}"
+            )
         if self._unanswered is None:
             was_told, self._is_told = self._is_told, False
             return "a controller that leads answers again" if was_told else ""
@@ -135,6 +160,23 @@ class StandingServers:
             "pushes wait until one does"
         )
 
+    @property
+    def unknown(self) -> str:
+        """That the cluster knows the run no more; empty where it does."""
+        if self._is_known is not False:
+            return ""
+        return (
+            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more: its "
+            "controllers' state was lost, or somebody removed the run"
+        )
+
+    def unheard(self, now: float) -> str:
+        """That no controller answers, or knows the run, in words; empty otherwise."""
+        waited = 0.0 if self._unanswered is None else now - self._unanswered
+        if waited > _SILENT_SECONDS:
+            return f"no controller that leads has answered for {waited:.0f} s"
+        return "the cluster knows nothing of this run any more" if self.unknown else ""
+
     def ask(self) -> None:
         """Ask whoever leads the controllers what there is."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
@@ -143,6 +185,8 @@ class StandingServers:
     def happened(self, looked: Looked) -> list[EventSeen]:
         """What has happened to the run, or to servers, that was not known, and since the run began."""
         self._unanswered = None
+        is_there = any(each.run == self.run for each in looked.runs)
+        self._is_known = is_there if is_there or self._is_known is not None else None
         since = time.monotonic() - self._began
         new = [
             each

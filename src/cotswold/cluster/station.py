@@ -36,9 +36,9 @@ from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of
+from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of, places_by_name
 from cotswold.cluster.state import Place
-from cotswold.cluster.transport import Endpoint, Ready, Roads
+from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -60,6 +60,7 @@ from cotswold.server.messages import (
     NotLeading,
     Send,
 )
+from cotswold.server.names import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
@@ -225,7 +226,7 @@ class Station:
             self._refuse_strange_disks()
             self._begin()
             etcd = () if settings.place is None else settings.place.etcd
-            self._reaching = Reaching(settings.controllers, etcd, time.monotonic())
+            self._reaching = Reaching(places_by_name(settings.controllers), etcd, time.monotonic())
             self._held = opened.pop_all()
 
     @property
@@ -247,12 +248,14 @@ class Station:
             case Ready(descriptor):
                 self._ended(descriptor)
             case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
-                self._on_event(kind, name, sentence)
+                self._happened(kind, name, sentence)
             case Letter(sender, Serving(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
                 self._on_event("serving", name, f"{name} is there, process {self._staff.pid_of(name)}")
             case Letter(sender, NotLeading()) if sender in self._controllers:
                 self._reaching.follows(sender)
+            case Lost():
+                self._reaching.lost(event)
             case Letter(sender, Described("") | Looked() as answer) if sender in self._controllers:
                 self._reached(answer)
             case _:
@@ -260,6 +263,10 @@ class Station:
         self._start_due(time.monotonic())
         self._seek(time.monotonic())
         return event.message if isinstance(event, Letter) else None
+
+    def _happened(self, kind: str, name: str, sentence: str) -> None:
+        """A process has told of something; what a server says of its disk names neither."""
+        self._on_event(kind, name, f"{name}: {sentence}" if kind == "disk" else sentence)
 
     def drain(self, seconds: float) -> Drained:
         """Have servers of other hosts take over what those here have, while these go on: for so many seconds,
@@ -283,7 +290,7 @@ class Station:
             if said != before or UNDER_WAY in said.why:  # a copy may take long
                 moved = time.monotonic()
             if before is None or said.left != before.left:
-                self._on_event("draining", said.server, f"{said.server}: {said.left} copies left")
+                self._on_event("draining", said.server, f"{said.server}: {counted(said.left, 'copy')} left")
         return drained
 
     def close(self) -> None:
@@ -295,7 +302,7 @@ class Station:
                 case Ready(descriptor):
                     self._staff.ended(descriptor, time.monotonic())
                 case Letter(sender, Happened(kind, name, sentence)) if sender in self._names:
-                    self._on_event(kind, name, sentence)
+                    self._happened(kind, name, sentence)
                 case _:
                     pass
         for name in serving:

@@ -169,6 +169,11 @@ class Watching:
         server.asked = now
         return True
 
+    def silent_seconds(self, name: str, now: float) -> float:
+        """For how long a server has not answered; 0 for one that does, or was not asked."""
+        known = self._servers.get(name)
+        return 0.0 if known is None or known.asked is None else now - known.asked
+
     def replica(self, place: Place, in_hand: int, heard: float, now: float) -> ReplicaStatus:
         """Of a replica whose process runs; ``heard``: when the coordinator heard from it, at least."""
         known = self._replicas.setdefault(place.name, _Heard(now, now))
@@ -194,8 +199,7 @@ class Watching:
     def server(self, place: Place, shards: int, now: float) -> ServerStatus:
         """Of a server whose process runs, and that has so many shards."""
         known = self._servers.setdefault(place.name, _Counted())
-        counts = known.counts
-        silent = 0.0 if known.asked is None else now - known.asked
+        counts, silent = known.counts, self.silent_seconds(place.name, now)
         if counts is None:
             return ServerStatus(place.name, place.machine, place.pid, shards, 0, 0.0, 0, 0, (), (), silent)
         of, parts = counts.unsaved, counts.parts

@@ -1,4 +1,4 @@
-"""Names of runs and buckets: whose each is, and its number.
+"""Names of runs and buckets: whose each is, and its number; and how many there are, in words.
 
 Knows: how a name is made. Does not know: what a bucket holds, who has it.
 """
@@ -37,3 +37,13 @@ def spoken(bucket: str) -> str:
     """
     run, _, number = bucket.rpartition("/")
     return f"bucket {int(number)} of {run}" if run and number.isdecimal() else bucket
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "bucket"), counted(2, "bucket"), counted(1, "copy"), counted(0, "copy")
+    ('1 bucket', '2 buckets', '1 copy', '0 copies')
+    """
+    many = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"
+    return f"{number:,} {what if number == 1 else many}"

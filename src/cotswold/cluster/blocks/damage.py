@@ -63,7 +63,7 @@ class Renewed:
         )
         return (
             f"the index of {self.store} was damaged ({self.why:.300}), and is begun anew with the heads of "
-            f"{self.kept} buckets; {damaged}{old}; check the disk"
+            f"{self.kept} bucket{'' if self.kept == 1 else 's'}; {damaged}{old}; check the disk"
         )
 
 

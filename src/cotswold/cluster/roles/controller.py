@@ -8,6 +8,7 @@ The state is asked in a thread of its own: a disk or a network may be slow, and 
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import time
@@ -241,14 +242,14 @@ class ControllerRole:
                 named.setdefault(each.to, set()).update(each.message.group.everybody)
         for server, names in named.items():
             self._post.send(server, Peers(tuple(self._addresses(sorted(names)))))
-        self._post.deliver(map(self._with_refused, sends))
+        self._post.deliver(map(self._with_process, sends))
 
-    def _with_refused(self, send: Send) -> Send:
-        """The same; whoever looks hears also of what the machine did not."""
+    def _with_process(self, send: Send) -> Send:
+        """The same; whoever looks hears also of this process, and of what the machine did not hear."""
         if not isinstance(send.message, Looked):
             return send
         refused = tuple(sorted(self._post.endpoint.refused.items()))
-        return replace(send, message=replace(send.message, refused=refused))
+        return replace(send, message=replace(send.message, refused=refused, process=os.getpid()))
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of

@@ -7,7 +7,8 @@ Of ``flush_seconds`` a change waits for up to 0.45 in memory, where others fold 
 that are written with it, and the rest is for the disk: what is written together costs about as much processor
 time as 4 MiB of contents, however little it is. That is the promise while the disk is fast enough.
 When it is not nothing waits for it: changes fold for longer, the *window*, the age of the oldest change that
-is not on the disk, grows, and people are told that, and why.
+is not on the disk, grows, and people are told that, and why. Of a process that stood still, as one that was
+stopped, that is said, and nothing of its disk, which could not be given anything.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _LATE = 2.0
 """The window is too long with so many ``flush_seconds``."""
 _AGAIN_SECONDS = 0.2
 """After which the disk is offered something again that had no room for more."""
+_STILL_SECONDS = 1.0
+"""A process that was not asked for so long stood still."""
 _SAY_SECONDS = 10.0
 """How often it is said that the window is too long."""
 
@@ -43,6 +46,10 @@ class Saving:
         """The longest window so far."""
         self._late: tuple[float, float] | None = None
         """The longest window since it is too long, and when that was said last."""
+        self._watched = now
+        """When it was looked last whether it is."""
+        self._spared_until = now
+        """Until when the disk has not had the time that it is to have, since this process stood still."""
 
     def tick(self, now: float) -> None:
         """Time has passed; to be called many times in ``flush_seconds``."""
@@ -94,6 +101,15 @@ class Saving:
         """Say where the window is too long, and when it is no more."""
         window = self._window(now)
         self._longest = max(self._longest, window)
+        still, self._watched = now - self._watched, now
+        if still > max(_STILL_SECONDS, _LATE * self._flush_seconds):
+            self._spared_until = now + _LATE * self._flush_seconds
+            self._disk.say(
+                f"this server stood still for {still:.1f} s, and its disk was given nothing: it was stopped, "
+                f"or its host had no time for it; what is not on the disk is {window:.1f} s old"
+            )
+        if now < self._spared_until and self._late is None:
+            return
         if window <= _LATE * self._flush_seconds:
             if self._late is not None and window <= self._flush_seconds:
                 self._disk.say(

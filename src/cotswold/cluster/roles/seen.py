@@ -5,6 +5,7 @@ Knows: its machine, its roads, what its disk lacks. Does not know: who asks, how
 
 from __future__ import annotations
 
+import os
 import time
 
 from cotswold.cluster.arithmetic import Array
@@ -32,6 +33,7 @@ def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket
         unsaved is not None,
         tuple(sorted(refused.items())),
         tuple(_road(", ".join(names), endpoint) for endpoint, names in roads.items()),
+        os.getpid(),
     )
 
 

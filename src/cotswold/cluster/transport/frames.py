@@ -61,6 +61,8 @@ class Lost:
 
     peer: str
     why: str
+    is_refused: bool = False
+    """Whether somebody answered at its address who did not take the token."""
 
 
 @dataclass(frozen=True)

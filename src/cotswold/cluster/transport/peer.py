@@ -214,9 +214,13 @@ class Peer:
         """Whether something waits here."""
         return bool(self._waiting)
 
+    def is_refused(self, end: End) -> bool:
+        """Whether the connection ended because the peer does not take the token."""
+        return end is End.REFUSED and not self.is_welcome
+
     def why_ended(self, end: End) -> str:
         """What became of the connection, in words."""
-        if end is End.REFUSED and not self.is_welcome:
+        if self.is_refused(end):
             tokens = (
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
             )

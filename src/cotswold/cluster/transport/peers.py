@@ -92,15 +92,15 @@ class Peers:
         self.of[name] = peer
         self._look_at(peer)
 
-    def lose(self, name: str, why: str, *, tell: bool = True) -> None:
-        """A peer is no more; if it lives after all, it is told."""
+    def lose(self, name: str, why: str, *, tell: bool = True, is_refused: bool = False) -> None:
+        """A peer is no more; if it lives after all, it is told. ``is_refused``: it did not take the token."""
         peer = self.of.pop(name)
         self._look_away(peer.connection)
         peer.close()
         for listener, number in self._doors.forget(name):
             if tell:
                 self._tell(listener, number, head(GONE, peer.version or self.versions.newest))
-        self._common.events.append(Lost(name, why))
+        self._common.events.append(Lost(name, why, is_refused))
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
         """It speaks none that is spoken here, or says so."""
@@ -165,7 +165,7 @@ class Peers:
             self._look_away(before)
             self._look_at(peer)
             return
-        self.lose(peer.name, peer.why_ended(end))
+        self.lose(peer.name, peer.why_ended(end), is_refused=peer.is_refused(end))
 
     # --- who calls ---
 

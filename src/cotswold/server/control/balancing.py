@@ -28,6 +28,7 @@ from cotswold.server.control.elections import Elections
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.placing import surplus
 from cotswold.server.messages import Group
+from cotswold.server.names import counted
 
 _PAUSE_SECONDS = 0.25
 _TRIED = 8
@@ -157,7 +158,8 @@ class Balancing:
             if found is not None:
                 group, to = found
                 self._handed = now
-                why = f"{group.primary} leads {leads[group.primary]} buckets, and {to} {leads[to]}"
+                many = counted(leads[group.primary], "bucket")
+                why = f"{group.primary} leads {many}, and {to} {leads[to]}"
                 self._elections.hold(group, Cause.EVEN, why, now, preferred=to)
                 return
         self._is_led_evenly = True

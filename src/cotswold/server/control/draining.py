@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
 from cotswold.server.messages import Draining
-from cotswold.server.names import spoken
+from cotswold.server.names import counted, spoken
 
 _PAUSE_SECONDS = 0.1
 UNDER_WAY = " is copied to "
@@ -90,10 +90,10 @@ class Drains:
         moving = next((each for each in copies if each in self._board.learning), None)
         waits = [self._filling.waiting[each].why for each in copies if each in self._filling.waiting]
         if waits and moving is None:
-            more = f" (and {len(waits) - 1} more buckets)" if len(waits) > 1 else ""
+            more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)
         first = "" if moving is None else f"; {spoken(moving)}{UNDER_WAY}{_learner(self._board, moving)}"
-        return Draining(server, len(copies), f"{server} has {len(copies)} copies{first}")
+        return Draining(server, len(copies), f"{server} has {counted(len(copies), 'copy')}{first}")
 
 
 def _learner(board: Board, bucket: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.servers import Known
+from cotswold.server.copies.saved import is_restored
 from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 from cotswold.server.names import run_of
 
@@ -31,7 +32,11 @@ def looked(
         epoch,
         control.copies,
         control.least,
-        tuple(_server(known, now) for _, known in sorted(board.servers.of.items())),
+        tuple(
+            _server(known, now)
+            for name, known in sorted(board.servers.of.items())
+            if known.copies or not is_restored(name)
+        ),
         tuple(RunSeen(run, found.count(run), *counted) for run, counted in runs.items()),
         tuple(
             BucketSeen(each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling))

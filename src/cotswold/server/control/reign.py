@@ -72,6 +72,7 @@ from cotswold.server.messages import (
     Undrain,
     Undrained,
 )
+from cotswold.server.names import counted
 
 FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
 """Who says these wants an answer, and asks another controller where this one does not lead."""
@@ -168,7 +169,7 @@ class Reign:
         """Give new buckets to the servers that are there, evenly; whether there are enough."""
         made = self._creating.create(wanted)
         if made:
-            self._events.note("created", wanted.run, f"{wanted.run} has {made} buckets", now)
+            self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
@@ -325,7 +326,7 @@ class Reign:
         for known in self.board.servers.gone(now):
             is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
             why = f"has said nothing for {self.control.lease_seconds:g} s"
-            short = f"missed {known.missed(now)} heartbeats"
+            short = f"missed {counted(known.missed(now), 'heartbeat')}"
             if is_heard:
                 why = f"has heard no controller for {now - known.answered_at:.1f} s, and is heard"
                 short = "heard no controller"

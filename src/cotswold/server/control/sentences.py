@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotswold.server.control.electing import Cause, Election
+from cotswold.server.copies.saved import disk_of, is_restored
 from cotswold.server.messages import Group, Here
 from cotswold.server.names import run_of, spoken
 
@@ -51,10 +52,10 @@ class Change:
 
 def stranger(here: Here, cluster: str) -> str:
     """Of a server of another cluster than this."""
-    runs = f", {', '.join(here.runs[:_RUNS])}" if here.runs else ""
+    of = f" of {', '.join(here.runs[:_RUNS])}" if here.runs else ""
     return (
         f"{here.server} is of cluster {here.cluster}, and this is {cluster}: it is given nothing, and keeps "
-        f"what it has{runs}. Either the state of the controllers was lost, and is to be had back, or its "
+        f"what it has{of}. Either the state of the controllers was lost, and is to be had back, or its "
         "folder is of another cluster: start it with an empty one"
     )
 
@@ -154,6 +155,12 @@ def elected(new: Group, election: Election, now: float) -> Change:
             kind, new.bucket, (new.primary,), whole, f"{shape}, {{terms}}, {{took}}", new.term, took
         )
 
+    if is_restored(old.primary):
+        return told(
+            "revived",
+            f"restored; {new.primary} begins with what its disk has",
+            "restored; {who} {begins with what its disk has|begin with what their disks have}",
+        )
     if new.life != old.life:
         lost = "every copy was lost"
         return told(
@@ -185,6 +192,12 @@ def elected(new: Group, election: Election, now: float) -> Change:
 
 def waits(group: Group, silent: Sequence[str]) -> Change:
     """Nobody that has it is there; ``silent``: those who may come back."""
+    if is_restored(group.primary):
+        disk = disk_of(group.primary)
+        restored = f"restored, and {disk} is not there yet: start the host into whose folder it was restored"
+        sentence = f"{spoken(group.bucket)}: it was {restored}"
+        many = f"{{it was|they were}} {restored}"
+        return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)
     if not silent:
         lost = (
             "no server that is there has anything of it, in memory or on a disk: unless one comes back, end "

@@ -11,6 +11,7 @@ whether it is drained. Does not know: groups, who is elected.
     GONE                an operator gives it up                      ENDED, until it is heard
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
     unknown             its supervisor has seen it end               unknown
+    unknown             named, as what has a restored disk           ENDED: no process is called so
     GONE                Here                                         LIVING: it was cut off, or stopped
     GONE or ENDED       has no copies, and long nothing is heard     unknown
 
@@ -25,6 +26,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cotswold.server.control.loads import Loads
+from cotswold.server.copies.saved import is_restored
 from cotswold.server.messages import Here
 
 
@@ -125,8 +127,11 @@ class Servers:
             self.of[name].leased_from = None
 
     def named(self, name: str, held_until: float) -> Known:
-        """A group names a server that may not have said anything yet."""
-        if name not in self.of:
+        """A group names a server that may not have said anything yet, or a disk that was restored, which no
+        server has had."""
+        if name not in self.of and is_restored(name):
+            self.of[name] = Known(name, is_living=False, has_ended=True)
+        elif name not in self.of:
             self.of[name] = Known(name, held_until=held_until)
             self._leased[name] = None
         return self.of[name]

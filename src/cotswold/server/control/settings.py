@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotswold.server.names import counted
+
 MOST_COPIES = 5
 
 
@@ -57,4 +59,6 @@ class Control:
         if not 1 <= self.copies <= MOST_COPIES:
             raise ValueError(f"{self.copies} copies; a bucket has 1 to {MOST_COPIES}")
         if not 1 <= self.least <= self.copies:
-            raise ValueError(f"at least {self.least} of {self.copies} copies; name 1 to {self.copies}")
+            raise ValueError(
+                f"at least {self.least} of {counted(self.copies, 'copy')}; name 1 to {self.copies}"
+            )

@@ -156,3 +156,5 @@ class Looked:
     """The last, the oldest first."""
     refused: tuple[tuple[str, int], ...] = ()
     """Messages that this controller did not hear, since its process began: why, and how many."""
+    process: int = 0
+    """Its number on the controller's host; 0 where that is not said."""

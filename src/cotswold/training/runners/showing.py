@@ -1,4 +1,4 @@
-"""What replicas and servers do, shown while they do it.
+"""What replicas and servers do, shown while they do it; and for whom a run waits that is asked to stop.
 
 Knows: how often, under which names. Does not know: who looks on, when a run saves or ends.
 """
@@ -14,6 +14,8 @@ from cotswold.cluster.replicas import Replicas
 from cotswold.run import Recorder
 
 SHOW_SECONDS = 0.5
+_TELL_SECONDS = 30.0
+"""How often it is said for whom a stop waits."""
 _DOING = {
     "warming": "warm start: one replica learns, the others wait",
     "running": "training",
@@ -28,7 +30,7 @@ class Showing:
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
         self._instead: str | None = None
-        self._shown = float("-inf")
+        self._shown = self._told = float("-inf")
         replicas.watch(self._look)
 
     @contextmanager
@@ -44,6 +46,22 @@ class Showing:
     def _look(self) -> None:
         if time.monotonic() - self._shown >= SHOW_SECONDS:
             self._show()
+            self._tell_stopping()
+
+    def _tell_stopping(self) -> None:
+        """Say for whom a run waits that was asked to stop, and cannot save."""
+        stop, now = self._recorder.stop, time.monotonic()
+        is_asked = stop.signal is not None or stop.limited
+        if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
+            return
+        self._told = now
+        more = "once more" if stop.signal is not None else "now"
+        sentence = (
+            f"it waits for its servers to save before it stops: {unheard}; it ends unsaved after "
+            f"{self._replicas.servers_patience:g} s of that, and at once by Ctrl-C or SIGTERM {more}: then "
+            "--resume goes on from the last checkpoint"
+        )
+        self._recorder.event("cluster_waiting", name="stop", sentence=sentence)
 
     def _show(self) -> None:
         self._shown = time.monotonic()
