@@ -187,7 +187,7 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
 def test_a_second_host_of_one_name_begins_servers_with_other_names(
     tmp_path: Path, fork_server: ForkServer, token: Token, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # names that were given a moment ago are told there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where names given a moment ago are
     with standing(tmp_path, fork_server, token, servers=2) as ((first,), place):
         port = int(place.rpartition(":")[2])
         settings = replace(settings_of(tmp_path / "other", port, servers=1), has_controller=False)
