@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.test_copies import BUCKET, House, contents, push, said
+from tests.server.house import BUCKET, House, contents, push, said
 
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.copy import Role
