@@ -34,8 +34,8 @@ from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import ASIDE, Saved
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
-_TOGETHER = 0.3
-"""Of ``flush_seconds``: so long something waits for what is written with it."""
+_WRITTEN_AFTER = 0.65
+"""Of ``flush_seconds``: until a change is so old it waits for what is written with it."""
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
 """So many bytes are read again in a second, at most, to see whether they are what was written."""
@@ -77,7 +77,7 @@ class Disk:
         """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
         """Numbers of `write` are added to it: no block has had such a one before."""
-        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=_TOGETHER * flush_seconds))
+        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=_WRITTEN_AFTER * flush_seconds))
         self._last = ""
         """What the last write was like."""
         self._failing: tuple[float, float] | None = None
