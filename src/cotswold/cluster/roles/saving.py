@@ -3,10 +3,10 @@
 Knows: the machine, the disk, which buckets are due (`copies.spreading`). Does not know: what buckets hold,
 how anything is written.
 
-Of ``flush_seconds`` a change waits for up to 0.55 in memory, where others fold into it, until 0.65 for those
-that are written with it (`disk`), and the rest is for the disk. That is the promise while the disk is fast
-enough. When it is not nothing waits for it: changes fold for longer, the *window*, the age of the oldest
-change that is not on the disk, grows, and people are told that, and why.
+Of ``flush_seconds`` a fifth is left for the disk, or thrice the time of its slowest write of late, up to
+about a half; for the rest a change waits in memory, where others fold into it. That is the promise while the
+disk is fast enough. When it is not nothing waits for it: changes fold for longer, the *window*, the age of
+the oldest change that is not on the disk, grows, and people are told that, and why.
 
 What is written together costs as much processor time as some MiB of contents, however little it is. So
 buckets are given together until there is so much, though only the first of them is due.
@@ -24,8 +24,10 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.spreading import Spreading
 from cotswold.server.names import run_of
 
-GIVEN_AFTER = 0.55
-"""Of ``flush_seconds``."""
+GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.8, 0.45
+"""Of ``flush_seconds``: where the disk is fast, and where it is slow."""
+_SLOWEST_WRITES = 3.0
+"""So many times the slowest write is left for the disk: one that is under way, one that follows, and some."""
 _TOGETHER_BYTES = 4 << 20
 """So much is given at once, or all that is different."""
 _LATE = 2.0
@@ -76,6 +78,9 @@ class Saving:
         return Unsaved(dirty, self._window(now), self._longest, self._flush_seconds)
 
     def _give(self, now: float) -> None:
+        rest = _SLOWEST_WRITES * self._disk.slowest_seconds / self._flush_seconds
+        after = max(GIVEN_AFTER_LEAST, min(GIVEN_AFTER, 1.0 - rest))
+        self._spreading.seconds = after * self._flush_seconds
         due = self._spreading.due(now)
         if due and not self._offer(self._spreading.all, len(due)):
             self._offer_at = now + _AGAIN_SECONDS
@@ -83,15 +88,16 @@ class Saving:
     def _offer(self, buckets: Sequence[str], least: int) -> bool:
         """Give the first of these, ``least`` or more; False where there is no room for one."""
         given = 0
-        for place, bucket in enumerate(buckets):
-            if place >= least and given >= _TOGETHER_BYTES:
-                break
-            number, saved = self._machine.save(bucket)
-            if not self._disk.write(number, saved, self._spreading.since(bucket)):
-                self._machine.unsaved(number)
-                return False
-            self._spreading.given(bucket)
-            given += bytes_of(tuple(saved.numbers.values()))
+        with self._disk.together():
+            for place, bucket in enumerate(buckets):
+                if place >= least and given >= _TOGETHER_BYTES:
+                    break
+                number, saved = self._machine.save(bucket)
+                if not self._disk.write(number, saved, self._spreading.since(bucket)):
+                    self._machine.unsaved(number)
+                    return False
+                self._spreading.given(bucket)
+                given += bytes_of(tuple(saved.numbers.values()))
         return True
 
     def _forget(self) -> None:

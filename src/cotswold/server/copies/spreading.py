@@ -22,7 +22,8 @@ class Spreading:
     """That of one server."""
 
     def __init__(self, seconds: float, now: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
+        """In which all that are different are due; may be set."""
         self._since: dict[str, float] = {}
         """By bucket, the oldest first."""
         self._noted = self._shared = now
@@ -45,9 +46,9 @@ class Spreading:
         """Those that are to be given now, the oldest first; then `given`."""
         passed, self._shared = now - self._shared, now
         count = len(self._since)
-        share = self._share + count * passed / self._seconds
+        share = self._share + count * passed / self.seconds
         self._share = max(-self._early_most, min(count + 1, share))
-        late = sum(now - since >= self._seconds for since in self._since.values())
+        late = sum(now - since >= self.seconds for since in self._since.values())
         due = self.all[: max(int(self._share), late)]
         if due:
             self._early_most = count
