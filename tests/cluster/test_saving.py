@@ -200,7 +200,7 @@ def test_so_much_is_given_together_that_a_write_is_worth_it_and_no_more(
     assert 0.8 * cycles <= sum(turns) / len(BUCKETS) <= 1.2 * cycles, "however they are given, as often"
 
 
-@pytest.mark.parametrize(("slowest", "after"), [(0.0, 0.8), (0.05, 0.8), (0.15, 0.55), (2.0, 0.45)])
+@pytest.mark.parametrize(("slowest", "after"), [(0.0, 0.75), (0.05, 0.75), (0.15, 0.55), (2.0, 0.45)])
 def test_a_slower_disk_is_given_what_is_different_earlier(slowest: float, after: float) -> None:
     machine, disk, now, turns = Machine(), Taking(slowest), 0.0, 0
     saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)

@@ -3,7 +3,7 @@
 Knows: the machine, the disk, which buckets are due (`copies.spreading`). Does not know: what buckets hold,
 how anything is written.
 
-Of ``flush_seconds`` a fifth is left for the disk, or thrice the time of its slowest write of late, up to
+Of ``flush_seconds`` a quarter is left for the disk, or thrice the time of its slowest write of late, up to
 about a half; for the rest a change waits in memory, where others fold into it. That is the promise while the
 disk is fast enough. When it is not nothing waits for it: changes fold for longer, the *window*, the age of
 the oldest change that is not on the disk, grows, and people are told that, and why.
@@ -24,7 +24,7 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.spreading import Spreading
 from cotswold.server.names import run_of
 
-GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.8, 0.45
+GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.75, 0.45
 """Of ``flush_seconds``: where the disk is fast, and where it is slow."""
 _SLOWEST_WRITES = 3.0
 """So many times the slowest write is left for the disk: one that is under way, one that follows, and some."""
