@@ -28,8 +28,9 @@ GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.75, 0.45
 """Of ``flush_seconds``: where the disk is fast, and where it is slow."""
 _SLOWEST_WRITES = 3.0
 """So many times the slowest write is left for the disk: one that is under way, one that follows, and some."""
-_TOGETHER_BYTES = 4 << 20
-"""So much is given at once, or all that is different."""
+_TOGETHER_BYTES = 16 << 20
+"""So much is given at once, or all that is different: 0.41 ms of processor time a MiB, where single ones take
+2.2, and a copy that takes 1 ms."""
 _LATE = 2.0
 """The window is too long with so many ``flush_seconds``."""
 _AGAIN_SECONDS = 0.2
