@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +13,9 @@ import pytest
 
 from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
 from cotswold.cluster.roles import disk as module
+from cotswold.cluster.roles import saving as saving_module
 from cotswold.cluster.roles.disk import Disk
-from cotswold.cluster.roles.saving import Saving
+from cotswold.cluster.roles.saving import GIVEN_AFTER, GIVEN_AFTER_LEAST, Saving
 from cotswold.errors import DiskFullError
 from cotswold.server.copies.saved import Saved
 from cotswold.server.messages import Change
@@ -77,12 +79,20 @@ class Store(BlockStore):
         super().__init__(folder, **more)
         self.seconds = 0.0
         self.is_full = False
+        self.groups = list[int]()
+        """Of each write, how many buckets."""
+        self.ended = 0
+        """Writes."""
 
     def write(self, *snapshots: Snapshot) -> None:
-        time.sleep(self.seconds)
-        if self.is_full:
-            raise DiskFullError("no room left to write the disk; free some space")
-        super().write(*snapshots)
+        self.groups.append(len(snapshots))
+        try:
+            time.sleep(self.seconds)
+            if self.is_full:
+                raise DiskFullError("no room left to write the disk; free some space")
+            super().write(*snapshots)
+        finally:
+            self.ended += 1
 
 
 class Server:
@@ -107,7 +117,16 @@ class Server:
             time.sleep(0.005)
 
     def windows(self) -> tuple[float, float]:
-        """How old the oldest change is that the disk lacks: as the server says, and as it is."""
+        """How old the oldest change is that the disk lacks: as the server says, and as it is; at a moment at
+        which nothing is being written."""
+        while True:
+            ended = self.store.ended
+            found = self.windows_after_a_write()
+            if len(self.store.groups) == ended:
+                return found
+
+    def windows_after_a_write(self) -> tuple[float, float]:
+        """The same: the first at once, the second when what is being written is on the disk."""
         shown, now = self.saving.unsaved("", time.monotonic()).window_seconds, time.monotonic()
         ages = []
         for bucket in BUCKETS:
@@ -144,6 +163,66 @@ def test_of_a_server_that_stood_still_that_is_said_and_not_that_its_disk_is_slow
     assert server.saving.unsaved("", time.monotonic()).longest_seconds > 1.4, "it could have been lost"
 
 
+def test_small_buckets_are_written_together(server: Server) -> None:
+    with server.disk:
+        server.serve(2.0)
+        groups = server.store.groups
+    assert len(groups) <= 2.0 / (GIVEN_AFTER_LEAST * FLUSH_SECONDS) + 2
+    assert all(each == len(BUCKETS) for each in groups)
+
+
+class Taking:
+    """A disk that takes everything at once, and notes it."""
+
+    window_seconds = 0.0
+
+    def __init__(self, slowest_seconds: float = 0.0) -> None:
+        self.taken = list[str]()
+        self.slowest_seconds = slowest_seconds
+
+    def together(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def write(self, number: int, saved: Saved, since: float) -> bool:
+        self.taken.append(saved.bucket)
+        return True
+
+    def belong(self, cluster: str, now: float) -> None: ...
+
+    def scrub(self, now: float) -> None: ...
+
+
+@pytest.mark.parametrize(("together", "most"), [(1, 1), (16, 2), (1 << 20, len(BUCKETS))])
+def test_so_much_is_given_together_that_a_write_is_worth_it_and_no_more(
+    together: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving_module, "_TOGETHER_BYTES", together)  # each bucket has eight
+    machine, disk, now, turns = Machine(), Taking(), 0.0, list[int]()
+    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
+    while now < 20.0:
+        now += 0.05
+        machine.change()
+        disk.taken.clear()
+        saving.tick(now)
+        turns.append(len(disk.taken))
+    assert max(turns) == most
+    cycles = 20.0 / GIVEN_AFTER
+    assert 0.8 * cycles <= sum(turns) / len(BUCKETS) <= 1.2 * cycles, "however they are given, as often"
+
+
+@pytest.mark.parametrize(("slowest", "after"), [(0.0, 0.75), (0.05, 0.75), (0.15, 0.55), (2.0, 0.45)])
+def test_a_slower_disk_is_given_what_is_different_earlier(slowest: float, after: float) -> None:
+    machine, disk, now, turns = Machine(), Taking(slowest), 0.0, 0
+    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
+    while now < 60.0:
+        now += 0.01
+        machine.change()
+        disk.taken.clear()
+        saving.tick(now)
+        turns += bool(disk.taken)
+    assert turns == pytest.approx(60.0 / after, rel=0.05)
+
+
 def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: Server) -> None:
     with server.disk:
         server.serve(1.0)
@@ -151,7 +230,7 @@ def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: 
         server.serve(6.0, until=lambda: bool(server.said))
         server.serve(0.3)
         assert server.saving.unsaved("", time.monotonic()).window_seconds > 2 * FLUSH_SECONDS
-        shown, true = server.windows()  # which wait until a write is over
+        shown, true = server.windows_after_a_write()
         assert true <= shown + 1.3
         (late,) = server.said
         assert (

@@ -27,6 +27,38 @@ def test_buckets_that_change_all_the_time_are_given_evenly_and_in_time(buckets: 
     assert 0.9 * buckets * 10 <= sum(given) <= 1.1 * buckets * 10 + 1, "and each is given once in that time"
 
 
+def test_where_more_are_given_than_are_due_others_are_so_much_later() -> None:
+    names = [f"bucket {number}" for number in range(6)]
+    spreading, now, turns = Spreading(0.6, 0.0), 0.0, 0
+    while now < 6.0:
+        now += TICK
+        spreading.note(names, now)
+        if spreading.due(now):
+            turns += 1
+            for each in spreading.all:
+                assert now - spreading.since(each) <= 0.6 + TICK
+                spreading.given(each)
+    assert turns in (10, 11)
+
+
+def test_what_was_given_early_is_made_up_for_though_little_is_different_for_long() -> None:
+    spreading, now = Spreading(0.6, 0.0), 0.0
+    while now < 60.0:
+        now += TICK
+        spreading.note(["bucket 0"], now)
+        for each in spreading.due(now):
+            spreading.given(each)
+    names = [f"bucket {number}" for number in range(100)]
+    given = list[int]()
+    while now < 66.0:
+        now += TICK
+        spreading.note(names, now)
+        for each in spreading.due(now):
+            spreading.given(each)
+        given.append(100 - len(spreading.all))
+    assert max(given) <= 100 * TICK / 0.6 + 2, "no moment has much to do"
+
+
 def test_buckets_that_change_now_and_then_are_given_in_time() -> None:
     chance, spreading, now, changed = random.Random(1), Spreading(1.0, 0.0), 0.0, dict[str, float]()
     for _ in range(2000):

@@ -40,12 +40,12 @@ def combine(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
     if not terms:
         out.zero_()
         return
+    if len(terms) == 1 and terms[0][0] == 1.0:
+        out.copy_(terms[0][1])
+        return
     blocks = [(factor, torch.split(tensor, BLOCK)) for factor, tensor in terms]
     for number, target in enumerate(torch.split(out, BLOCK)):
         factor, first = blocks[0][0], blocks[0][1][number]
-        if len(blocks) == 1 and factor == 1.0:
-            target.copy_(first)
-            continue
         total = first * factor
         for factor, tensors in blocks[1:]:
             if factor == 1.0:

@@ -63,6 +63,17 @@ def test_it_is_told_how_long_a_write_takes_and_took() -> None:
     assert flusher.close(WITHIN)
 
 
+def test_what_is_offered_together_is_one_write() -> None:
+    said, store = Said(), Fake()
+    flusher = Flusher(store, said.put, AT_ONCE)
+    with flusher.together():
+        flusher.offer(of(1))
+        assert not store.began.wait(0.05), "nothing is taken meanwhile"
+        flusher.offer(of(2, "bucket 2"))
+    written(said, ("bucket 1", 1), ("bucket 2", 2))
+    assert flusher.close(WITHIN)
+
+
 def test_what_is_offered_is_on_disk_once_that_is_told(tmp_path: Path) -> None:
     said = Said()
     with BlockStore(tmp_path) as store:

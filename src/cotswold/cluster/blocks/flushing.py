@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,6 +87,10 @@ class Flusher:
             is_taken = self._backlog.offer(snapshot, self._clock() if since is None else since)
             self._changed.notify_all()
             return is_taken
+
+    def together(self) -> AbstractContextManager[object]:
+        """What is offered within is taken at once, as far as a group has room; meanwhile nothing is taken."""
+        return self._changed
 
     def drop(self, bucket: str) -> None:
         """Have a bucket forgotten, in the store too; what is offered afterwards is kept."""

@@ -9,8 +9,9 @@ Nobody waits for it: what is to be written is copied first, what came of it is t
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,8 +35,10 @@ from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import ASIDE, Saved
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
-_TOGETHER = 0.3
-"""Of ``flush_seconds``: so long something waits for what is written with it."""
+_AT_ONCE = Policy(delay_seconds=0.0)
+"""What is given has waited already (`saving`)."""
+_WRITES = 16
+"""So many of the last ones tell how slow the disk is."""
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
 """So many bytes are read again in a second, at most, to see whether they are what was written."""
@@ -77,7 +80,9 @@ class Disk:
         """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
         """Numbers of `write` are added to it: no block has had such a one before."""
-        self._flusher = Flusher(self._store, self._tell, Policy(delay_seconds=_TOGETHER * flush_seconds))
+        self._flusher = Flusher(self._store, self._tell, _AT_ONCE)
+        self._took = deque[float](maxlen=_WRITES)
+        """Seconds of each of the last writes."""
         self._last = ""
         """What the last write was like."""
         self._failing: tuple[float, float] | None = None
@@ -117,6 +122,15 @@ class Disk:
         if under_way > 1.0:
             return f"the disk is slow, a write has been under way for {under_way:.1f} s"
         return f"the disk is slow, {self._last}" if self._last else "the disk has taken nothing yet"
+
+    @property
+    def slowest_seconds(self) -> float:
+        """How long the slowest of the last writes took, or that which is under way has taken so far."""
+        return max(self._flusher.writing_seconds, *self._took, 0.0)
+
+    def together(self) -> AbstractContextManager[object]:
+        """What is given within is written together."""
+        return self._flusher.together()
 
     def say(self, sentence: str) -> None:
         """Tell people something of this disk."""
@@ -197,6 +211,7 @@ class Disk:
             )
             self._failing = None
         if said.bytes:
+            self._took.append(said.seconds)
             self._last = f"it took {said.seconds:.2f} s for the last {said.bytes / 1e6:.1f} MB"
         for _, index in said.indices:
             self._saved(index - self._first)

@@ -7,6 +7,7 @@ different, disks, clocks (it is told the time).
     a bucket is different                   it is behind all others that are
     time passes                             as many of the first are due as that in ``seconds`` all are
     one is given to the disk                it is not different, until it is again
+    more are given than are due             so much later others are
     the disk takes nothing                  all stay, with the ages that they have
 
 So none is different for longer than ``seconds`` before it is given, if the disk takes them.
@@ -21,13 +22,16 @@ class Spreading:
     """That of one server."""
 
     def __init__(self, seconds: float, now: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
+        """In which all that are different are due; may be set."""
         self._since: dict[str, float] = {}
         """By bucket, the oldest first."""
         self._noted = self._shared = now
         """When it was told last what is different, and when buckets were due last."""
         self._share = 0.0
-        """Buckets that are due: a part of one is kept for later."""
+        """Buckets that are due: a part of one is kept for later. Below zero so many were given early."""
+        self._early_most = 0
+        """How many were different when some were due last: more cannot have been given early."""
 
     def note(self, different: Collection[str], now: float) -> None:
         """These are different at this time, and no others."""
@@ -41,11 +45,14 @@ class Spreading:
     def due(self, now: float) -> list[str]:
         """Those that are to be given now, the oldest first; then `given`."""
         passed, self._shared = now - self._shared, now
-        share = self._share + len(self._since) * passed / self._seconds
-        late = sum(now - since >= self._seconds for since in self._since.values())
-        count = min(len(self._since), max(int(share), late))
-        self._share = min(1.0, max(0.0, share - count))
-        return self.all[:count]
+        count = len(self._since)
+        share = self._share + count * passed / self.seconds
+        self._share = max(-self._early_most, min(count + 1, share))
+        late = sum(now - since >= self.seconds for since in self._since.values())
+        due = self.all[: max(int(self._share), late)]
+        if due:
+            self._early_most = count
+        return due
 
     @property
     def all(self) -> list[str]:
@@ -57,8 +64,9 @@ class Spreading:
         return self._since[bucket]
 
     def given(self, bucket: str) -> None:
-        """The disk was given it as it is."""
+        """The disk was given it as it is, whether it was due or not."""
         del self._since[bucket]
+        self._share -= 1
 
     def window_seconds(self, now: float) -> float:
         """How old the oldest change is that the disk was not given."""
