@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replica_opening import ReplicaSettings
-from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
+from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.replica import ReplicaRole
 from cotswold.cluster.roles.thread import Working
@@ -22,7 +23,7 @@ from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Sgd
+from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.messages import Admitted, Directions, Join, PulledNewer, Shard
 from cotswold.server.numbering import Part
@@ -34,7 +35,7 @@ from cotswold.training.updates import Way
 RATE, USUAL, STEPS = 0.1, 2, 6
 
 
-def steps(one: LearningWork, beyond: OwnSteps, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
+def steps(one: LearningWork, beyond: int, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
     """Steps of a push that usually has `USUAL`; and after each whether another may be added."""
     parameters, layout = parameters_of(one)
     found = Accumulation(one, layout, "none", BATCH * USUAL, vectors_like(parameters), beyond)
@@ -59,56 +60,97 @@ def pushed(found: Accumulation) -> Tensor:
     return torch.frombuffer(whole, dtype=torch.float64)
 
 
-def by_hand(one: LearningWork, moves_after: int) -> Tensor:
-    """The sum of gradients where the parameters move in each step after so many."""
+def by_hand(one: LearningWork, moves_after: int, replicas: int) -> Tensor:
+    """The sum of gradients where the parameters move in each step after so many, as by all replicas."""
     total = torch.zeros_like(one.parameters)
     for number in range(STEPS):
         place = number * BATCH % SAMPLES, (number + 1) * BATCH % SAMPLES
         gradient = torch.zeros_like(total)
         one.compute(samples_at(SEED, SAMPLES, *place), gradient)
-        total += gradient
         if number >= moves_after:
-            one.parameters.sub_(gradient, alpha=RATE)
+            one.parameters.sub_(gradient, alpha=replicas * RATE)
+        total += gradient
+        if number == moves_after - 1:
+            one.parameters.sub_(total, alpha=replicas * RATE)
     return total
 
 
-def test_steps_beyond_the_usual_are_taken_from_parameters_that_move() -> None:
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_push_that_is_long_is_of_steps_as_all_replicas_take_them(replicas: int) -> None:
     one, other = work(way="gradient"), work(way="gradient")
-    found, grows = steps(one, "plain")
-    torch.testing.assert_close(pushed(found), by_hand(other, USUAL), rtol=1e-12, atol=1e-14)
+    found, grows = steps(one, replicas)
+    torch.testing.assert_close(pushed(found), by_hand(other, USUAL, replicas), rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(one.parameters, other.parameters, rtol=1e-12, atol=1e-14)
     assert all(grows)
 
 
-def test_of_servers_with_adagrad_they_are_added_up_where_they_are() -> None:
-    one, other = work(way="gradient"), work(way="gradient")
-    before = one.parameters.clone()
-    found, grows = steps(one, "none")
-    torch.testing.assert_close(pushed(found), by_hand(other, STEPS), rtol=1e-12, atol=1e-14)
-    assert torch.equal(one.parameters, before)
-    assert all(grows)
-
-
 @pytest.mark.parametrize(
-    ("way", "grows"), [("gradient", [True, True, True]), ("factors", [True, False, False])]
+    ("way", "beyond", "grows"),
+    [
+        ("gradient", 1, [True, True, True]),
+        ("factors", 1, [True, False, False]),
+        ("gradient", 0, [True, False, False]),
+    ],
 )
-def test_factors_do_not_grow_beyond_the_usual(way: Way, grows: list[bool]) -> None:
-    assert steps(work(way=way), "plain", 3)[1] == grows
+def test_what_is_added_up_where_it_is_grows_no_further_than_a_bound(
+    way: Way, beyond: int, grows: list[bool]
+) -> None:
+    one = work(way=way)
+    before = one.parameters.clone()
+    assert steps(one, beyond, 3)[1] == grows
+    assert torch.equal(one.parameters, before) is not all(grows)
+
+
+def test_replicas_that_wait_together_go_no_further_than_one_that_steps_by_itself() -> None:
+    """Least squares by eight replicas, each of which has gone the whole way when its push is sent."""
+    generator = torch.Generator().manual_seed(1)
+    data = torch.randn(64, 8, generator=generator, dtype=torch.float64)
+    target = data @ torch.ones(8, dtype=torch.float64)
+
+    class Squares:
+        patterns, flops = 64, (1, 1)
+
+        def __init__(self) -> None:
+            self.parameters = torch.zeros(8, dtype=torch.float64)
+
+        def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+            rows = torch.tensor(list(samples))
+            error = data[rows] @ self.parameters - target[rows]
+            gradient += data[rows].t() @ error / len(rows)
+            return PortionSum(0.0, len(rows), {})
+
+    replicas, rate, moved = 8, 0.03, torch.zeros(8, dtype=torch.float64)
+    for number in range(replicas):
+        one = Squares()
+        found = Accumulation(
+            cast(ReplicaWork, one), (("w", 1, 8),), "none", 8 * GROWS, vectors_like(one.parameters), replicas
+        )
+        found.lay((Shard(0, "a", 0, 8, "w", 0),))
+        order = torch.randint(64, (GROWS_MOVING, 8), generator=torch.Generator().manual_seed(number))
+        for place, rows in enumerate(order.tolist()):
+            found.step(rows, rate, place == 0)
+        moved -= rate * pushed(found)
+    assert torch.linalg.vector_norm(moved - 1) < 0.5 * 8**0.5, "it began as far away as 8 ** 0.5"
 
 
 def test_the_next_push_begins_without_moving() -> None:
     one = work(way="gradient")
-    found, _ = steps(one, "plain")
+    found, _ = steps(one, 1)
     found.close()
     before = one.parameters.clone()
     found.step(samples_at(SEED, SAMPLES, 0, BATCH), RATE, True)
     assert torch.equal(one.parameters, before)
 
 
-def test_replicas_of_servers_with_adagrad_do_not_move() -> None:
-    processes = ClusterSettings()
-    assert ReplicaSettings(processes, Pace(1), 0.1, rule=Sgd()).stepping.beyond == "plain"
-    assert ReplicaSettings(processes, Pace(1), 0.1, rule=Adagrad()).stepping.beyond == "none"
+@pytest.mark.parametrize(
+    ("rule", "may_move", "beyond"),
+    [(Sgd(), True, 3), (Sgd(), False, 0), (Momentum(0.9), True, 0), (Adagrad(), True, 0)],
+)
+def test_replicas_move_where_servers_take_plain_steps_and_nothing_forbids_it(
+    rule: Rule, may_move: bool, beyond: int
+) -> None:
+    settings = ReplicaSettings(ClusterSettings(workers=3), Pace(1), 0.1, rule=rule, may_move=may_move)
+    assert settings.stepping.beyond == beyond
 
 
 @pytest.mark.parametrize(

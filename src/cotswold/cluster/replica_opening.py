@@ -31,7 +31,7 @@ from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.replica_conversation import ReplicaConversation
-from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
+from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.routed_post import RoutedPost
@@ -43,7 +43,7 @@ from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
-from cotswold.optim.updates import Adagrad, Deltas, Rule, Sgd
+from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatch import Dispatch
@@ -55,8 +55,6 @@ QUEUE_VECTORS = 4
 """So many times the parameters may wait on a server as updates, for each replica."""
 _BEAT_SECONDS = 0.1
 """How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
-_STRETCH = 32
-"""So many times what it usually pushes a replica adds up, at most, while a bucket moves to another server."""
 _BUCKETS = 8
 """A server: so that what a dead one had goes to all others, and each bucket costs little."""
 _CONTROLLERS_SECONDS = 10.0
@@ -94,6 +92,8 @@ class ReplicaSettings:
     """How often servers are asked what they have applied."""
     device: str = "cpu"
     """Where replicas and the evaluator compute, as for `own_device`."""
+    may_move: bool = True
+    """Whether replicas may take steps of their own while a bucket moves to another server."""
     name: str = ""
     """As people call the run."""
     traffic: Path | None = None
@@ -112,7 +112,7 @@ class ReplicaSettings:
     @property
     def stepping(self) -> Stepping:
         """What replicas are told of steps."""
-        beyond: OwnSteps = "none" if isinstance(self.rule, Adagrad) else "plain"
+        beyond = self.processes.workers if self.may_move and isinstance(self.rule, Sgd) else 0
         return Stepping(self.own, self.schedule, self.warmup, self.epochs, beyond)
 
     def dispatch(self, made: Made, run: str) -> Dispatch:
@@ -336,10 +336,14 @@ class ReplicaOpening(Opening):
         return self._call(name, role, {**told, **arguments})
 
     def _told_worker(self, name: str) -> Mapping[str, object]:
-        stretch = 1 if self._keepers is None else _STRETCH
+        stepping, stretch = self._learning.stepping, 1
+        if self._keepers is None:
+            stepping = replace(stepping, beyond=0)  # nothing moves
+        else:
+            stretch = GROWS_MOVING if stepping.beyond else GROWS
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed", stretch=stretch)
         device = {"device": self._learning.device, "place": self.staff.place_of(name)}
-        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping), **device}
+        return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize

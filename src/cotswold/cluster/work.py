@@ -161,7 +161,7 @@ class Meeting:
     own: str
     """Which `OwnSteps` it takes."""
     push_samples: int
-    """How many samples make a push, usually at most."""
+    """How many samples make a push, at most."""
 
 
 class Steps(Protocol):

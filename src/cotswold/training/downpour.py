@@ -135,6 +135,7 @@ def settings_of(
         training.warmup,
         unit_norm,
         device=training.device,
+        may_move=training.between != "none",
         name=recipe.name,
         traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )

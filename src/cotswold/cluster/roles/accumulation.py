@@ -9,9 +9,12 @@ which device the parameters are (`vectors`).
     plain       the same, and w ← w - η·g       the same
     pushed      w ← w - η·g                     what these steps have moved w by
 
-A push that is late in being sent grows. Without own steps those beyond the usual number are plain ones, where
-the rule of the servers is one of plain steps: the sum of many gradients at one w would be too long a step.
-With factors, whose numbers grow with it, there are none beyond.
+A push that is late in being sent grows, to `GROWS` times the usual steps as above. Where servers take plain
+steps it goes on to `GROWS_MOVING` times, and w is moved by - R·η times all that was added up, for R replicas,
+as if the others did the same: the sum of many gradients at one w is too long a step, and so are R sums, each
+of which has gone the whole way. With R = 1 this is SGD, and with more it is stable where R replicas are that
+push in turn. Factors, of which there are more and more, grow no further, nor do steps that are pushed, or
+whose squares Adagrad would keep for ever.
 
 A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
 otherwise a replica would compute from weights without its newest steps. A gradient that is not finite moves
@@ -37,6 +40,8 @@ from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
 
 OwnSteps = Literal["none", "plain", "pushed"]
+GROWS, GROWS_MOVING = 4, 32
+"""So many times what a push usually has it may have while the one before is not answered."""
 Pushed = Mapping[tuple[str, str], int]
 """Bytes of the numbers that go to servers, by tensor and kind."""
 
@@ -50,8 +55,8 @@ class Stepping:
     warmup: float = 0.0
     epochs: int = 1
     """Over which the schedule goes."""
-    beyond: OwnSteps = "plain"
-    """Steps beyond the usual number of a push, where it takes none of its own before."""
+    beyond: int = 0
+    """A step of a push that is long moves the parameters by so many times its rate; 0: none is long."""
 
     def by_samples(self, samples: int, batch: int) -> BySamples:
         """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
@@ -68,15 +73,14 @@ class Accumulation:
         own: OwnSteps,
         push_samples: int,
         vectors: Vectors,
-        beyond: OwnSteps = "none",
+        beyond: int = 0,
     ) -> None:
-        """``push_samples``: how many make a push, usually at most; ``beyond``: as in `Stepping`; ``vectors``:
-        where the work's parameters are."""
-        self._work, self._own, self._push_samples = work, own, push_samples
-        self._beyond = beyond if own == "none" else own
+        """``push_samples``: how many a push has before it is long; ``vectors``: where the parameters are;
+        ``beyond``: as in `Stepping`."""
+        self._work, self._own, self._push_samples, self._beyond = work, own, push_samples, beyond
         self._vectors, self._parameters = vectors, work.parameters.detach()
         self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
-        self._gradient = torch.zeros_like(self._parameters) if own != "none" else None
+        self._gradient = torch.zeros_like(self._parameters) if own != "none" or beyond else None
         self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
         """What closed accumulations have moved w by that are not in the newest pull."""
         self._pull: tuple[int, int] | None = None
@@ -119,26 +123,33 @@ class Accumulation:
             total.zero_()
             if self._factoring is not None:
                 self._open(self._factoring)
-        self._steps, self._samples = self._steps + 1, self._samples + len(samples)
-        own = self._beyond if self._samples > self._push_samples else self._own
-        if own == "none":
+        was_long, self._steps, self._samples = self._is_long, self._steps + 1, self._samples + len(samples)
+        if self._gradient is None or (self._own == "none" and not self._is_long):
             return self._work.compute(samples, total)
-        if self._gradient is None:
-            self._gradient = torch.zeros_like(self._parameters)
-        gradient = self._gradient.zero_()
+        gradient, own_rate = self._gradient.zero_(), rate * self._beyond if self._is_long else rate
+        if self._is_long and not was_long and self._vectors.is_finite(total):
+            gone = 0.0 if self._own == "none" else rate
+            self._parameters.sub_(total, alpha=own_rate - gone)
         if isinstance(self._work, SteppingWork):
-            found = self._work.learn(samples, gradient, rate)
+            found = self._work.learn(samples, gradient, own_rate)
         else:
             found = self._work.compute(samples, gradient)
             if self._vectors.is_finite(gradient):
-                self._parameters.sub_(gradient, alpha=rate)
+                self._parameters.sub_(gradient, alpha=own_rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
 
     def may_grow(self, samples: int) -> bool:
         """Whether a step of so many more samples may be added before it is closed."""
-        is_whole = self._factoring is None or not self._factoring.gives_factors
-        return is_whole or self._samples + samples <= self._push_samples
+        return self._may_be_long or self._samples + samples <= self._push_samples
+
+    @property
+    def _may_be_long(self) -> bool:
+        return self._beyond > 0 and (self._factoring is None or not self._factoring.gives_factors)
+
+    @property
+    def _is_long(self) -> bool:
+        return self._may_be_long and self._samples > self._push_samples
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""

@@ -22,7 +22,7 @@ from typing import Any, cast
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
-from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
+from cotswold.cluster.roles.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
@@ -52,8 +52,6 @@ _SAY_SECONDS = 1.0
 """How often it says what it does, where that is the same."""
 _WITHOUT_SECONDS = 2.0
 """For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
-_USUAL = 4
-"""So many times what a push usually has it may have by plain sums of gradients, or as factors."""
 _AHEAD = 4
 """Steps whose samples are asked for while one is computed, at most."""
 
@@ -112,7 +110,7 @@ class ReplicaRole:
         self._device = parameters.device
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
         self._batch = pace.batch
-        samples = pace.batch * pace.n_push * min(pace.stretch, _USUAL)
+        samples = pace.batch * pace.n_push * min(pace.stretch, GROWS)
         self._accumulation: Steps
         self._ranks: Ranks | None = None
         self._others: tuple[str, ...] = ()
