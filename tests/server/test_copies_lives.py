@@ -103,7 +103,7 @@ FOUND = {
     "unstamped": ("overtaken", range(20)),
     "says-all": ("pauses", range(10)),
     "unconfirmed": ("drains and deaths", range(10)),
-    "assumed": ("cut state", range(40)),
+    "assumed": ("cut state", range(60)),
     "taken-for-saved": ("full disks", range(40)),
     "no-complaints": ("one at a time", range(20)),
     "never-cut-off": ("one at a time", range(60)),

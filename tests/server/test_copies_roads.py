@@ -10,6 +10,7 @@ from cotswold.server.copies.lease import DRIFT, Lease
 from cotswold.server.copies.peers import DEAF, Neighbours, Offer, Peers, is_silent
 from cotswold.server.copies.routing import Router
 from cotswold.server.messages import (
+    CONTROLLERS,
     COORDINATOR,
     Applied,
     Elsewhere,
@@ -17,6 +18,8 @@ from cotswold.server.messages import (
     Found,
     Group,
     Here,
+    Look,
+    NotLeading,
     OfBucket,
     Prepare,
     Prepared,
@@ -198,6 +201,40 @@ def test_a_router_sends_to_the_primary_and_asks_controllers_where_it_knows_none(
     router.send([Send(BUCKET, pull)], 1.0)
     router.receive("b", Elsewhere(BUCKET, 5, ""), 1.0)
     assert router.tick(1.0) == [Send("controller", Find(((BUCKET, 5),), ("b",)))], "nobody there knows"
+
+
+def asked(router: Router, now: float) -> str:
+    """Who is asked something at a time."""
+    (send,) = router.send([Send(CONTROLLERS, Look())], now)
+    return send.to
+
+
+def test_a_leader_that_has_answered_is_asked_again_however_long_ago_that_was() -> None:
+    router = Router(["a", "b", "c"])
+    assert asked(router, 0.0) == "a"
+    router.receive("a", NotLeading(1, "b"), 0.1)
+    assert asked(router, 2.0) == "b"
+    router.heard("b")  # with whatever it has answered
+    assert asked(router, 9.0) == "b"
+    router.receive("b", Found((), ()), 9.1)
+    assert asked(router, 20.0) == "b"
+
+
+def test_a_leader_that_does_not_answer_is_one_no_more_and_the_next_is_asked() -> None:
+    router = Router(["a", "b", "c"], leader_seconds=0.6)
+    assert [asked(router, now) for now in (0.0, 0.5, 0.7, 0.8, 1.4)] == ["a", "a", "b", "b", "c"]
+    router.heard("b")  # what comes late is of one that leads no more
+    router.receive("c", NotLeading(1, ""), 1.5)
+    assert [asked(router, now) for now in (1.6, 2.1)] == ["c", "a"], "it knows of nobody who leads"
+
+
+def test_another_that_leads_is_asked_at_once_where_a_bucket_is() -> None:
+    router = Router(["a", "b"], [BUCKET])
+    router.send([Send(BUCKET, PullNewer("run", 0, 0, (0,), (-1,)))], 0.0)
+    find = Find(((BUCKET, 0),))
+    assert router.tick(0.1) == [Send("a", find)]
+    router.receive("a", NotLeading(1, "b"), 0.15)
+    assert router.tick(0.15) == [Send("b", find)]
 
 
 def test_a_server_says_what_it_leads_with_each_beat() -> None:

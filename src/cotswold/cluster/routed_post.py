@@ -122,6 +122,9 @@ class RoutedPost(Post):
                     self.following[sender] = None
                 said = self._router.receive(sender, message, time.monotonic())
                 return None if said is None else Letter(*said)
+            case Letter(sender, message) if sender in self._controllers:
+                self._router.heard(sender)
+                return event
             case Letter(sender, Controllers(addresses)) if sender == COORDINATOR:
                 self.find(dict(addresses))
                 return None

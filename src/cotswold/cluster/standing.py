@@ -134,7 +134,7 @@ class StandingServers:
 
     def look(self, now: float) -> None:
         """Ask now and then what has happened, and have forgotten what is left of the run before."""
-        if now - self._looked > _LOOK_SECONDS:
+        if now - self._looked > (_LOOK_SECONDS if self._unanswered is None else _AGAIN_SECONDS):
             self._looked = now
             self.ask()
             self._remove_before()

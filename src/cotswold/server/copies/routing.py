@@ -11,8 +11,9 @@ Knows: groups as they were told. Does not know: what messages say; whoever sends
     Found                                              what is newer is so
     a bucket has said nothing for long                 `Find`
     something for the controllers                      it goes to the one that is taken for their leader
-    NotLeading, that names another                     that is their leader from now on
-    their leader has said nothing for long             the next of them is
+    NotLeading, that names another                     that is their leader from now on, and is asked at once
+    their leader was asked, and has not answered       the next of them is
+      for long
 """
 
 from __future__ import annotations
@@ -59,8 +60,10 @@ class Router:
         self._routes = {name: _Route() for name in buckets}
         self._find_seconds, self._leader_seconds = find_seconds, leader_seconds
         self._found = float("-inf")
-        self._controllers, self._leader, self._led = tuple(controllers), 0, 0.0
-        """The place of whoever is taken for their leader, and when that said anything."""
+        self._controllers, self._leader = tuple(controllers), 0
+        """The place of whoever is taken for their leader."""
+        self._leader_asked: float | None = None
+        """When that was first sent something since it said anything."""
         self._moved: list[str] = []
         self._lost: dict[str, None] = {}
         """Servers that were lost, and may be somewhere else now."""
@@ -107,7 +110,10 @@ class Router:
 
     def receive(self, sender: str, message: ToRouter, now: float) -> tuple[str, Enclosed] | None:
         """What a bucket says, with its name; None where it is about the way there."""
-        self._hear(sender, message, now)
+        if isinstance(message, NotLeading):
+            self._follow(sender, message)
+        else:
+            self.heard(sender)
         match message:
             case OfBucket(bucket, _, said) if bucket in self._routes:
                 self._routes[bucket].asked = None
@@ -173,15 +179,18 @@ class Router:
         route.term, route.primary = term, primary
 
     def _taken_for_leader(self, now: float) -> str:
-        if now - self._led > self._leader_seconds:  # it says nothing: another may
-            self._led, self._leader = now, (self._leader + 1) % len(self._controllers)
+        if self._leader_asked is not None and now - self._leader_asked > self._leader_seconds:
+            self._leader_asked, self._leader = None, (self._leader + 1) % len(self._controllers)
+        if self._leader_asked is None:
+            self._leader_asked = now
         return self._controllers[self._leader]
 
-    def _hear(self, sender: str, message: ToRouter, now: float) -> None:
-        if sender not in self._controllers:
-            return
-        if not isinstance(message, NotLeading):
-            if sender == self._controllers[self._leader]:
-                self._led = now
-        elif message.leader in self._controllers and message.leader != sender:
-            self._leader, self._led = self._controllers.index(message.leader), now
+    def heard(self, sender: str) -> None:
+        """Somebody said something else than that it does not lead."""
+        if sender in self._controllers and sender == self._controllers[self._leader]:
+            self._leader_asked = None
+
+    def _follow(self, sender: str, message: NotLeading) -> None:
+        if sender in self._controllers and message.leader in self._controllers and message.leader != sender:
+            self._leader, self._leader_asked = self._controllers.index(message.leader), None
+            self._found = float("-inf")
