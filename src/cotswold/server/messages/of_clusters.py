@@ -106,6 +106,8 @@ class RunSeen:
     """Those with fewer members than there are to be."""
     waiting: int
     """Those with so few that their updates wait."""
+    name: str = ""
+    """As people call it; empty where nobody has said so."""
 
 
 @dataclass(frozen=True)
