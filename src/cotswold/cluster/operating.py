@@ -10,10 +10,10 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
@@ -34,6 +34,7 @@ from cotswold.server.messages import (
     Drain,
     Draining,
     Find,
+    Found,
     FoundSaved,
     Group,
     Look,
@@ -89,42 +90,32 @@ class Operator:
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         """As they were found last."""
-        self._names: dict[str, str] = {}
-        """What people call runs, which stays so."""
+        self._numbers = count(1)
+        """Of questions."""
 
     def look(self, bucket: str = "") -> Looked:
         """What the leader of the controllers sees, with the events of one bucket if one is named; raises
         MachineError where none answers."""
-        return self._asked(Look(bucket), Looked)
+        number = next(self._numbers)
+        return self._asked(Look(bucket, number), Looked, lambda looked: looked.number == number)
 
     def groups(self) -> dict[str, Group]:
         """Who has copies of which bucket; raises MachineError where no controller answers."""
-        self.look()  # so that it is known who leads
-        self._post.send(CONTROLLERS, Find(()))  # which is answered before what is asked next
-        looked = self.look()
-        self._addresses = {each.name: each.address for each in looked.servers}
-        runs = {each.run for each in looked.runs}
-        self._groups = {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        number = next(self._numbers)
+        found = self._asked(Find((), number=number), Found, lambda found: found.number == number)
+        self._addresses = {each.name: each.address for each in self.look().servers}
+        self._groups = {each.bucket: each for each in found.groups}
         return dict(self._groups)
 
     def description(self, run: str) -> str:
         """What servers know of a run; raises UserError for no such run."""
-        found = self._described(run)
+        number = next(self._numbers)
+        found = self._asked(Describe(run, number), Described, lambda found: found.number == number)
         if not found.description:
             raise UserError(
                 f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
             )
         return found.description
-
-    def names(self, runs: Sequence[str]) -> dict[str, str]:
-        """What people call these, by the runs' names; a run of which nothing is known is called ''."""
-        for run in runs:
-            if run not in self._names and (description := self._described(run).description):
-                self._names[run] = name_in(description)
-        return {run: self._names.get(run, "") for run in runs}
-
-    def _described(self, run: str) -> Described:
-        return self._asked(Describe(run), Described, lambda found: found.run == run)
 
     def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
         """What servers have, by name, which are given with their addresses; without those that do not
@@ -223,11 +214,9 @@ class Operator:
 
     # --- how they are asked ---
 
-    def _asked(
-        self, question: Message, kind: type[T], is_meant: Callable[[T], bool] = lambda answer: True
-    ) -> T:
-        """The answer of whoever leads the controllers; one to what was asked before may come late, and is
-        not ``is_meant``."""
+    def _asked(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
+        """The answer of whoever leads the controllers, who is asked again and again, and answers each time:
+        so one to what was asked before may come late, and is not ``is_meant``."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
         is_told = self._wait_seconds <= _USUAL_SECONDS
         while (now := time.monotonic()) < deadline:

@@ -19,7 +19,7 @@ from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
 from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.server.copies.routing import Router, ToRouter
-from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, NotLeading, Send
+from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
 
 _TICK_SECONDS = 0.05
 
@@ -121,6 +121,8 @@ class RoutedPost(Post):
                 if isinstance(message, NotLeading):
                     self.following[sender] = None
                 said = self._router.receive(sender, message, time.monotonic())
+                if isinstance(message, Found) and message.number:
+                    return event
                 return None if said is None else Letter(*said)
             case Letter(sender, Controllers(addresses)) if sender == COORDINATOR:
                 self.find(dict(addresses))
