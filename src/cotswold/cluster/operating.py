@@ -22,7 +22,7 @@ from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.unreached import why_unreached
+from cotswold.cluster.unreached import why_others, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -232,13 +232,15 @@ class Operator:
                     return message
                 case _:
                     pass
-        if following := ", ".join(self._post.following):
+        places, lost = places_by_name(self._places), self._post.lost
+        if following := self._post.following:
             raise MachineError(
-                f"{following} answered, and none that leads has for {self._wait_seconds:g} s: name all "
-                "controllers that there are; if these are all, their state is not reached (most of etcd's "
-                "members are gone, or a disk is full), as their hosts say"
+                f"{', '.join(following)} answered, and none that leads has for {self._wait_seconds:g} s: "
+                "name all controllers that there are; if these are all, their state is not reached (most of "
+                "etcd's members are gone, or a disk is full), as their hosts say"
+                f"{why_others(places, lost, following)}"
             )
-        why = why_unreached(places_by_name(self._places), self._post.lost)
+        why = why_unreached(places, lost)
         raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
     def _ask_servers(
