@@ -14,18 +14,18 @@ from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.server.messages import Describe, Described, Find, Found, Group, Look, Message
 
-GROUPS = (Group("r/0000", 3, "server-a-0"), Group("r/0001", 2, "server-a-0"))
+BUCKETS = ("r/0000", "r/0001")
 
 
 class Late:
-    """Answers every question, and before it once more the one before."""
+    """Answers every question, and before it once more all those before."""
 
     def __init__(self) -> None:
-        self._last: list[Message] = []
+        self._answers: list[Message] = []
 
     def __call__(self, name: str, message: AnyMessage) -> list[Message]:
-        before, self._last = self._last, [_answer(message)]
-        return [*before, *before, *self._last]
+        self._answers.append(_answer(message))
+        return self._answers
 
 
 def _answer(message: AnyMessage) -> Message:
@@ -33,7 +33,8 @@ def _answer(message: AnyMessage) -> Message:
         case Look():
             return seen(message)
         case Find():
-            return Found(GROUPS, (("server-a-0", "somewhere"),), message.number)
+            groups = tuple(Group(each, message.number, "server-a-0") for each in BUCKETS)
+            return Found(groups, (("server-a-0", "somewhere"),), message.number)
         case Describe(run):
             return Described(run, "" if run == "none" else f"of {run}", message.number)
         case _:
@@ -58,9 +59,12 @@ def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() 
         controllers(token, [port], Late()),
         Operator([f"127.0.0.1:{port}"], token) as operator,
     ):
+        terms = [0]
         for _ in range(3):
             operator.look()
-            assert operator.groups() == {each.bucket: each for each in GROUPS}
+            groups = operator.groups()
+            assert tuple(groups) == BUCKETS and groups["r/0000"].term > terms[-1], "not those of before"
+            terms.append(groups["r/0000"].term)
 
 
 def test_buckets_are_waited_for_where_they_come_after_all_else() -> None:
