@@ -8,11 +8,22 @@ import pytest
 from tests.cluster.played_controllers import controllers, seen
 from tests.ports import free_ports
 
-from cotswold.cluster.operating import Operator
+from cotswold.cluster.operating import Operator, Whole
 from cotswold.cluster.post import AnyMessage
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.server.messages import Describe, Described, Find, Found, Group, Look, Message
+from cotswold.server.messages import (
+    Change,
+    Describe,
+    Described,
+    Find,
+    Found,
+    FoundSaved,
+    Group,
+    Look,
+    Message,
+    Prepare,
+)
 
 BUCKETS = ("r/0000", "r/0001")
 
@@ -96,3 +107,18 @@ def test_a_description_is_that_of_the_run_that_is_asked_for() -> None:
         with pytest.raises(UserError, match="no run none"):
             operator.description("none")
         assert [operator.description(each) for each in ("two", "one")] == ["of two", "of one"]
+
+
+def test_numbers_of_a_bucket_are_not_saved_as_those_of_a_later_moment() -> None:
+    change = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
+
+    def prepare(index: int) -> Prepare:
+        return Prepare("r/0000", 3, -1, index, index, change, ("x",), (b"%d" % index,))
+
+    whole = Whole("r/0000")
+    for late in (prepare(7), FoundSaved("r/0000", "server-a-0", 0, 3, 8)):  # of two questions
+        whole.hear(late)
+        assert not whole.is_there() and whole.saved() is None
+    whole.hear(prepare(8))
+    saved = whole.saved()
+    assert whole.is_there() and saved is not None and saved.index == 8 and saved.numbers["x", 0] == b"8"

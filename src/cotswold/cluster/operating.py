@@ -263,10 +263,9 @@ class Operator:
                     pass
 
     def _exported(self, bucket: str) -> Saved:
-        deadline = time.monotonic() + self._wait_seconds
+        deadline, heard = time.monotonic() + self._wait_seconds, Whole(bucket)
         while bucket in self._groups:
             primary = self._groups[bucket].primary
-            heard = _Whole(bucket)
             servers = {primary: self._addresses.get(primary, "")}
             self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
@@ -279,7 +278,7 @@ class Operator:
         raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
 
 
-class _Whole:
+class Whole:
     """All of a bucket, as two messages of its primary."""
 
     def __init__(self, bucket: str) -> None:
@@ -295,13 +294,18 @@ class _Whole:
             self._prepare = message
 
     def is_there(self) -> bool:
-        """Whether both have come."""
-        return self._found is not None and self._prepare is not None
+        """Whether both have come, of one moment: those of a question before may come late."""
+        found, prepare = self._found, self._prepare
+        return (
+            found is not None
+            and prepare is not None
+            and (found.term, found.index) == (prepare.term, prepare.index)
+        )
 
     def saved(self) -> Saved | None:
         """What they say; None before both have come."""
         found, prepare = self._found, self._prepare
-        if found is None or prepare is None or prepare.change is None:
+        if not self.is_there() or found is None or prepare is None or prepare.change is None:
             return None
         keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
         numbers = dict(zip(keys, prepare.buffers, strict=True))
