@@ -224,6 +224,19 @@ def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("run", [None, RUN])
+def test_a_run_of_which_not_all_buckets_are_found_is_not_backed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str | None
+) -> None:
+    monkeypatch.setattr("cotswold.api.operating.run_meant", lambda of, run: run)
+    whole = Standing().groups()
+    some = dict(list(whole.items())[: 0 if run else 3])
+    monkeypatch.setattr(Standing, "groups", lambda self: some)
+    with pytest.raises(MachineError, match=r"\d of 4 buckets of run c83a0b833eac6e20 (is|are) not there"):
+        write_backup(cast(Operator, Standing()), tmp_path / "backup", run, lambda doing, done: None)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_folder_of_a_host_is_no_backup_and_is_said_to_be_a_hosts(backup: Path, tmp_path: Path) -> None:
     restore_backup(backup, tmp_path / "host", "127.0.0.1", "", None)
     (tmp_path / "host" / "events.jsonl").touch()

@@ -83,7 +83,8 @@ def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
 
 
 def test_runs_have_the_names_of_their_recipes_and_the_leader_its_process() -> None:
-    lines = lines_of(Overview(looked(process=815), {}, {RUN: "digits\x1b[2J"}))
+    runs = (RunSeen(RUN, 64, 2, 1, "digits\x1b[2J"),)
+    lines = lines_of(Overview(looked(process=815, runs=runs), {}))
     assert lines[0].startswith("controller-a leads the controllers (epoch 3, process 815); 3 copies of")
     assert any(line.split() == [RUN, r"digits\x1b[2J", "64", "2", "1"] for line in lines)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.description import Description, name_in
+from cotswold.cluster.description import NAME_LETTERS, Description, name_in
 from cotswold.cluster.post import Letter
+from cotswold.cluster.roles import controller as role
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.updates import asynchronous_of, said
 from cotswold.ops import updates
@@ -29,12 +30,13 @@ from cotswold.server.messages import (
     Looked,
     Order,
     Prepare,
+    Remove,
     Send,
     Write,
 )
 from cotswold.server.staleness import Staleness
 from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.keeper import CONTROLLER, OWN, KeeperVictim
+from measures.fuzzing.keeper import CONTROLLER, OWN, RUN, KeeperVictim
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:
@@ -156,7 +158,9 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
     settings["products"] = {"filters": LAYER}
     whole = Description("run", (("filters", 8, 8),), "float32", 64, 2, settings, (), "digits")
     found = Description.of(whole.text)
-    assert name_in(whole.text) == "digits" and not any(map(name_in, ("", "[]", "{}", '{"name": 3}')))
+    nameless = ("", "[]", "{}", '{"name": 3}', r'{"name": "\ud800"}')
+    assert name_in(whole.text) == "digits" and not any(map(name_in, nameless))
+    assert len(name_in(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
     assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
 
 
@@ -194,6 +198,29 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     victim.attend(Letter("operator", Look()))
     (looked,) = [each.message for each in told if isinstance(each.message, Looked)]
     assert looked.refused == (("oversized", 1),) and looked.process == os.getpid()
+
+
+def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_read_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    victim, told, read = ControllerVictim(), list[Send](), list[str]()
+    monkeypatch.setattr(victim._post, "deliver", told.extend)
+    monkeypatch.setattr(role, "name_in", lambda text: read.append(text) or name_in(text))  # type: ignore[func-returns-value]  # then the name
+    named = created("named")
+    text = json.dumps({**json.loads(named.description), "name": "digits"})
+    victim.attend(Letter("coordinator", replace(named, description=text)))
+    for _ in range(8):
+        victim.turn()
+    victim.attend(Letter("operator", Look(number=3)))
+    victim.attend(Letter("operator", Look(number=4)))
+    first, second = [each.message for each in told if isinstance(each.message, Looked)]
+    assert {each.run: each.name for each in first.runs} == {RUN: "", "named": "digits"}
+    assert second.runs == first.runs and (first.number, second.number) == (3, 4) and len(read) == 2
+    victim.attend(Letter("coordinator", Remove("named")))
+    for _ in range(8):
+        victim.turn()
+    victim.attend(Letter("operator", Look()))
+    assert list(victim._role._called) == [RUN]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cotswold.cluster import naming
 from cotswold.cluster.naming import Names
 from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.standing import controllers_at, place_of, places_by_name
-from cotswold.cluster.transport import Lost
+from cotswold.cluster.transport import End, Lost
 from cotswold.errors import UserError
 
 
@@ -83,15 +83,26 @@ def test_who_waits_for_a_controller_says_so_after_two_seconds_and_then_seldom() 
 
 def test_a_host_says_where_its_token_is_refused_and_where_nobody_listens() -> None:
     reaching, (first, second) = Reaching(PLACES, [], 100.0), PLACES
-    reaching.lost(Lost(first, "refused", is_refused=True))
-    reaching.lost(Lost(second, "not there"))
-    reaching.lost(Lost("server-a-0", "refused", is_refused=True))
+    reaching.lost(Lost(first, "refused", End.REFUSED))
+    reaching.lost(Lost(second, "not there", End.ABSENT))
+    reaching.lost(Lost("server-a-0", "refused", End.REFUSED))
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
     said = reaching.due(102.5)
     assert "at 10.0.0.1:7400 somebody listens and refuses this token" in said
     assert (
         "at 10.0.0.2:99 nobody listens" in said and "server-a" not in said and "nothing is heard" not in said
     )
+
+
+def test_a_host_says_of_controllers_that_do_not_answer_why_where_another_follows() -> None:
+    reaching, (first, second) = Reaching(PLACES, [], 100.0), PLACES
+    reaching.follows(first)
+    reaching.follows(second)
+    reaching.lost(Lost(second, "refused", End.REFUSED))
+    assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
+    said = reaching.due(102.5)
+    assert said.startswith("1 of the controllers at 10.0.0.1:7400, 10.0.0.2:99 answers")
+    assert "it is asked again; at 10.0.0.2:99 somebody listens and refuses this token" in said
 
 
 def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
@@ -109,7 +120,8 @@ def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
     assert not any(reaching.due(100.0 + 0.1 * step) for step in range(1, 20))
     assert reaching.due(102.5) == (
         "1 of the controllers at a, b answers, and none has led for 2 s: see whether most members of the "
-        "etcd at e:2379 are there; it is asked again"
+        "etcd at e:2379 are there; it is asked again; from b nothing is heard: the process there is "
+        "stopped, or the network lets nothing pass"
     )
     assert reaching.answered(103.0) and not reaching.answered(103.5), "it is said once"
 

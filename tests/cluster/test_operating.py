@@ -53,7 +53,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         assert run.buckets == 4 and found.looked.copies == 2
         processes = {name: each.process for name, each in found.reports.items()}
         controller = {found.looked.controller: found.looked.process}
-        assert processes | controller == host.processes and found.recipes == {run.run: ""}
+        assert processes | controller == host.processes and run.name == ""
         assert sum(len(each.copies) for each in found.reports.values()) == 8
         assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
         bucket = explained(operator, "2")

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 from tests.cluster.opened_replicas import Opener, check_account
 from tests.cluster.opened_replicas import opened as opened
+from tests.cluster.played_controllers import controllers
 from tests.cluster.standing import Host, settings_of, standing, until
 from tests.cluster.test_disks_of_servers import Events, check_after_losses, told
 from tests.cluster.test_kept_copies import check_tallies, tallied
 from tests.ports import free_ports
 
+from cotswold.cluster import replica_opening
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import CLUSTER_VARIABLE
+from cotswold.server.messages import NotLeading
 
 pytestmark = pytest.mark.slow
 Cluster = tuple[list[Host], str]
@@ -48,8 +51,8 @@ def lives(process: int) -> bool:
     return True
 
 
-def at(place: str) -> dict[str, object]:
-    return tallied(standing=(place,), servers=1, copies=1, silent=20.0, buckets=4)
+def at(*places: str) -> dict[str, object]:
+    return tallied(standing=places, servers=1, copies=1, silent=20.0, buckets=4)
 
 
 def test_a_run_learns_on_servers_that_outlive_it_and_another_comes_after_it(
@@ -125,6 +128,20 @@ def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
     monkeypatch.setenv(CLUSTER_VARIABLE, Token.new().text)
     with pytest.raises(MachineError, match="somebody listens and refuses this token"):
         opened(**at(place), start=2.0).close()
+
+
+def test_a_run_is_told_why_the_others_do_not_answer_where_a_controller_follows(
+    opened: Opener, token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_opening, "_CONTROLLERS_SECONDS", 3.0)
+    with (
+        free_ports(2) as (follows, away),
+        controllers(token, [follows], lambda name, message: [NotLeading(1, "")]),
+        pytest.raises(
+            MachineError, match=f"does not lead: .* as hosts say; at 127.0.0.1:{away} nobody listens"
+        ),
+    ):
+        opened(**at(f"127.0.0.1:{follows}", f"127.0.0.1:{away}"), start=2.0).close()
 
 
 def test_a_run_without_the_clusters_token_is_told_so(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,9 @@ def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_lea
     assert [key for key in desk.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
     for _ in range(2):
         assert [each.message for each in desk.tell("a", Describe("run"))] == [Described("run", WHAT)]
+        asked = [Look("", 7), Find((), number=8), Describe("run", 9)]
+        told = [each.message for question in asked for each in desk.tell("operator", question)]
+        assert [each.number for each in told if isinstance(each, Looked | Found | Described)] == [7, 8, 9]
         assert [each.message for each in desk.tell("a", Describe("other"))] == [Described("other", "")]
         desk.controller = Controller("d", Control(), desk.now, "d")  # another, that leads next
         desk.pass_time(3.0, "abc")

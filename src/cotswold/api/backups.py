@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotswold.errors import CotswoldError, DiskFullError, FormatError, UserError
+from cotswold.errors import CotswoldError, DiskFullError, FormatError, MachineError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,8 @@ Progress = Callable[[str, int], None]
 def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress) -> str:
     """Write a backup of one run or all into a new folder; what it has, and what is done with it, in words.
 
-    Raises UserError where there is something already or no such run, MachineError where no primary answers.
+    Raises UserError where there is something already or no such run, MachineError where no primary answers,
+    or a run has not all of its buckets.
     """
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
@@ -58,9 +59,15 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
             "remove it: cotswold cluster remove"
         )
     descriptions = {each: of.description(each) for each in runs}
-    names = [each for each in sorted(groups) if run_of(each) in descriptions]
-    folder.mkdir(parents=True)
     vectors: dict[str, _Vectors] = {each: _Vectors(text) for each, text in descriptions.items()}
+    for each, whole in vectors.items():
+        if lacking := len(set(whole.buckets) - groups.keys()):
+            raise MachineError(
+                f"{lacking} of {counted(len(whole.buckets), 'bucket')} of run {each} "
+                f"{'is' if lacking == 1 else 'are'} not there: the run begins or ends just now; try again"
+            )
+    names = [each for whole in vectors.values() for each in whole.buckets]
+    folder.mkdir(parents=True)
     terms: dict[str, tuple[int, int]] = {}
 
     def kept() -> Iterator[Saved]:
@@ -97,6 +104,11 @@ class _Vectors:
         self._description = Description.of(description)
         self._shards = {each.number: each for each in self._description.shards}
         self._vectors: dict[str, NDArray[np.generic]] = {}
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """All that the run has, by name."""
+        return self._description.buckets
 
     def add(self, saved: Saved) -> None:
         """What one bucket has."""

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,6 @@ class Overview:
     """As the leader of the controllers sees it."""
     reports: dict[str, Reported]
     """What servers say of themselves, by name; without those that do not answer."""
-    recipes: dict[str, str] = field(default_factory=dict)
-    """What the recipe of each run is called; empty where nobody has said so."""
 
     @property
     def window_seconds(self) -> float:
@@ -81,7 +79,7 @@ def overview(of: Operator) -> Overview:
     """The cluster as it is now; raises MachineError where no controller answers."""
     looked = of.look()
     living = {each.name: each.address for each in looked.servers if each.state in ("living", "draining")}
-    return Overview(looked, of.reports(living), of.names([each.run for each in looked.runs]))
+    return Overview(looked, of.reports(living))
 
 
 def explained(of: Operator, bucket: str) -> Explained:

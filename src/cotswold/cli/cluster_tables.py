@@ -70,7 +70,7 @@ def _lines(found: Overview) -> Iterator[str]:
         rows = [
             (
                 each.run,
-                printable(found.recipes.get(each.run, "")) or "?",
+                printable(each.name) or "?",
                 str(each.buckets),
                 str(each.short or "-"),
                 str(each.waiting or "-"),

@@ -160,9 +160,9 @@ def name_in(text: str) -> str:
     """As people call the run that a description is of; empty where it says nothing of that."""
     try:
         name = json.loads(text)["name"]
+        return name[:NAME_LETTERS] if _is_text(name) else ""
     except (TypeError, ValueError, LookupError, RecursionError):
         return ""
-    return name if isinstance(name, str) else ""
 
 
 def _are_counts(*values: object) -> bool:

@@ -10,10 +10,10 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
@@ -22,7 +22,7 @@ from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.unreached import why_unreached
+from cotswold.cluster.unreached import why_others, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -34,6 +34,7 @@ from cotswold.server.messages import (
     Drain,
     Draining,
     Find,
+    Found,
     FoundSaved,
     Group,
     Look,
@@ -89,42 +90,32 @@ class Operator:
         self._addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         """As they were found last."""
-        self._names: dict[str, str] = {}
-        """What people call runs, which stays so."""
+        self._numbers = count(1)
+        """Of questions."""
 
     def look(self, bucket: str = "") -> Looked:
         """What the leader of the controllers sees, with the events of one bucket if one is named; raises
         MachineError where none answers."""
-        return self._asked(Look(bucket), Looked)
+        number = next(self._numbers)
+        return self._asked(Look(bucket, number), Looked, lambda looked: looked.number == number)
 
     def groups(self) -> dict[str, Group]:
         """Who has copies of which bucket; raises MachineError where no controller answers."""
-        self.look()  # so that it is known who leads
-        self._post.send(CONTROLLERS, Find(()))  # which is answered before what is asked next
-        looked = self.look()
-        self._addresses = {each.name: each.address for each in looked.servers}
-        runs = {each.run for each in looked.runs}
-        self._groups = {name: each for name, each in self._post.groups.items() if run_of(name) in runs}
+        number = next(self._numbers)
+        found = self._asked(Find((), number=number), Found, lambda found: found.number == number)
+        self._addresses = {each.name: each.address for each in self.look().servers}
+        self._groups = {each.bucket: each for each in found.groups}
         return dict(self._groups)
 
     def description(self, run: str) -> str:
         """What servers know of a run; raises UserError for no such run."""
-        found = self._described(run)
+        number = next(self._numbers)
+        found = self._asked(Describe(run, number), Described, lambda found: found.number == number)
         if not found.description:
             raise UserError(
                 f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
             )
         return found.description
-
-    def names(self, runs: Sequence[str]) -> dict[str, str]:
-        """What people call these, by the runs' names; a run of which nothing is known is called ''."""
-        for run in runs:
-            if run not in self._names and (description := self._described(run).description):
-                self._names[run] = name_in(description)
-        return {run: self._names.get(run, "") for run in runs}
-
-    def _described(self, run: str) -> Described:
-        return self._asked(Describe(run), Described, lambda found: found.run == run)
 
     def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
         """What servers have, by name, which are given with their addresses; without those that do not
@@ -223,11 +214,9 @@ class Operator:
 
     # --- how they are asked ---
 
-    def _asked(
-        self, question: Message, kind: type[T], is_meant: Callable[[T], bool] = lambda answer: True
-    ) -> T:
-        """The answer of whoever leads the controllers; one to what was asked before may come late, and is
-        not ``is_meant``."""
+    def _asked(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
+        """The answer of whoever leads the controllers, who is asked again and again, and answers each time:
+        so one to what was asked before may come late, and is not ``is_meant``."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
         is_told = self._wait_seconds <= _USUAL_SECONDS
         while (now := time.monotonic()) < deadline:
@@ -243,13 +232,15 @@ class Operator:
                     return message
                 case _:
                     pass
-        if following := ", ".join(self._post.following):
+        places, lost = places_by_name(self._places), self._post.lost
+        if following := self._post.following:
             raise MachineError(
-                f"{following} answered, and none that leads has for {self._wait_seconds:g} s: name all "
-                "controllers that there are; if these are all, their state is not reached (most of etcd's "
-                "members are gone, or a disk is full), as their hosts say"
+                f"{', '.join(following)} answered, and none that leads has for {self._wait_seconds:g} s: "
+                "name all controllers that there are; if these are all, their state is not reached (most of "
+                "etcd's members are gone, or a disk is full), as their hosts say"
+                f"{why_others(places, lost, following)}"
             )
-        why = why_unreached(places_by_name(self._places), self._post.lost)
+        why = why_unreached(places, lost)
         raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
     def _ask_servers(
@@ -272,10 +263,9 @@ class Operator:
                     pass
 
     def _exported(self, bucket: str) -> Saved:
-        deadline = time.monotonic() + self._wait_seconds
+        deadline, heard = time.monotonic() + self._wait_seconds, Whole(bucket)
         while bucket in self._groups:
             primary = self._groups[bucket].primary
-            heard = _Whole(bucket)
             servers = {primary: self._addresses.get(primary, "")}
             self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
             if (saved := heard.saved()) is not None:
@@ -288,7 +278,7 @@ class Operator:
         raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
 
 
-class _Whole:
+class Whole:
     """All of a bucket, as two messages of its primary."""
 
     def __init__(self, bucket: str) -> None:
@@ -304,13 +294,18 @@ class _Whole:
             self._prepare = message
 
     def is_there(self) -> bool:
-        """Whether both have come."""
-        return self._found is not None and self._prepare is not None
+        """Whether both have come, of one moment: those of a question before may come late."""
+        found, prepare = self._found, self._prepare
+        return (
+            found is not None
+            and prepare is not None
+            and (found.term, found.index) == (prepare.term, prepare.index)
+        )
 
     def saved(self) -> Saved | None:
         """What they say; None before both have come."""
         found, prepare = self._found, self._prepare
-        if found is None or prepare is None or prepare.change is None:
+        if not self.is_there() or found is None or prepare is None or prepare.change is None:
             return None
         keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
         numbers = dict(zip(keys, prepare.buffers, strict=True))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.cluster.transport import Lost
-from cotswold.cluster.unreached import why_unreached
+from cotswold.cluster.unreached import why_others, why_unreached
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
 _GROWS, _MOST_SECONDS = 5.0, 300.0
@@ -59,6 +59,7 @@ class Reaching:
         """A call of a controller has ended."""
         if lost.peer in self._places:
             self._lost[lost.peer] = lost
+            self._others.pop(lost.peer, None)
 
     def answered(self, now: float) -> str:
         """One that leads has answered: what is to be said, if anything."""
@@ -80,11 +81,12 @@ class Reaching:
         if not count:
             why = why_unreached(self._places, self._lost)
             return f"no controller has answered for {waited:.0f} s, and is asked again: {why}"
+        others = why_others(self._places, self._lost, self._others)
         self._others.clear()
         etcd = (
             f"most members of the etcd at {self._etcd} are" if self._etcd else "most members of its etcd are"
         )
         return (
             f"{count} of the controllers at {self._controllers} {'answers' if count == 1 else 'answer'}, and "
-            f"none has led for {waited:.0f} s: see whether {etcd} there; it is asked again"
+            f"none has led for {waited:.0f} s: see whether {etcd} there; it is asked again{others}"
         )

@@ -19,7 +19,7 @@ from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
 from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.server.copies.routing import Router, ToRouter
-from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Group, Message, NotLeading, Send
+from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
 
 _TICK_SECONDS = 0.05
 
@@ -40,7 +40,7 @@ class RoutedPost(Post):
         self._ticked = 0.0
         self._moved: list[str] = []
         self.following: dict[str, None] = {}
-        """Controllers that have said that they do not lead."""
+        """Controllers that have said that they do not lead since one that leads answered, and are there."""
         self.lost: dict[str, Lost] = {}
         """How the last call of controllers ended of which nothing was heard since."""
 
@@ -95,7 +95,8 @@ class RoutedPost(Post):
         self._deliver(self._router.send(sends, time.monotonic()))
 
     def receive(self, timeout: float | None) -> Event | None:
-        """As a post does; a letter from a bucket has its name, and one that has moved is told of."""
+        """As a post does; a letter from a bucket has its name, and one that has moved is told of. Of what was
+        found only answers to numbered questions are heard."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._moved:
             now = time.monotonic()
@@ -116,11 +117,15 @@ class RoutedPost(Post):
         """What is for whoever uses this."""
         if isinstance(event, Letter):
             self.lost.pop(event.sender, None)
+            if event.sender in self._controllers and not isinstance(event.message, NotLeading):
+                self.following.clear()
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
                 if isinstance(message, NotLeading):
                     self.following[sender] = None
                 said = self._router.receive(sender, message, time.monotonic())
+                if isinstance(message, Found) and message.number:
+                    return event
                 return None if said is None else Letter(*said)
             case Letter(sender, message) if sender in self._controllers:
                 self._router.heard(sender)
@@ -133,6 +138,7 @@ class RoutedPost(Post):
                 return None
             case Lost(peer) if peer in self._controllers:
                 self.lost[peer] = event
+                self.following.pop(peer, None)
                 return None
             case _:
                 return event

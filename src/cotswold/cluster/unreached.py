@@ -5,9 +5,24 @@ Knows: what became of the last call of each. Does not know: who called, for how 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from cotswold.cluster.transport import Lost
+from cotswold.cluster.transport import End, Lost
+
+_SAID = {
+    End.REFUSED: (
+        "at {} somebody listens and refuses this token: give the cluster's own (--token-file, "
+        "COTSWOLD_CLUSTER_TOKEN_FILE or COTSWOLD_CLUSTER_TOKEN), or the port of its controller"
+    ),
+    End.STRANGER: (
+        "at {} a process answers that knows the token and is called otherwise: name the controller as its "
+        "own host does, in --controllers of cotswold cluster start"
+    ),
+    End.ABSENT: (
+        "at {} nobody listens: see whether cotswold cluster start runs there, and with which --controllers"
+    ),
+    End.SILENT: "from {} nothing is heard: the process there is stopped, or the network lets nothing pass",
+}
 
 
 def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
@@ -15,26 +30,22 @@ def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
 
     >>> why_unreached({"a": "10.0.0.1:7400"}, {})
     'from 10.0.0.1:7400 nothing is heard: the process there is stopped, or the network lets nothing pass'
+    >>> why_unreached({"a": "10.0.0.1:7400"}, {"a": Lost("a", "it dropped this process")})
+    'the call of 10.0.0.1:7400 has ended: it dropped this process'
     """
-    refused, absent, silent = list[str](), list[str](), list[str]()
+    found: dict[str, list[str]] = {each: [] for each in _SAID.values()}
     for name, place in places.items():
-        of = silent if name not in lost else refused if lost[name].is_refused else absent
-        of.append(place)
-    found = []
-    if refused:
-        found.append(
-            f"at {', '.join(refused)} somebody listens and refuses this token: give the cluster's own "
-            "(--token-file, COTSWOLD_CLUSTER_TOKEN_FILE or COTSWOLD_CLUSTER_TOKEN), or the port of its "
-            "controller"
-        )
-    if absent:
-        found.append(
-            f"at {', '.join(absent)} nobody listens: see whether cotswold cluster start runs there, and with "
-            "which --controllers"
-        )
-    if silent:
-        found.append(
-            f"from {', '.join(silent)} nothing is heard: the process there is stopped, or the network lets "
-            "nothing pass"
-        )
-    return "; ".join(found)
+        end = lost[name].end if name in lost else End.SILENT
+        said = _SAID.get(end) or f"the call of {{}} has ended: {lost[name].why}"
+        found.setdefault(said, []).append(place)
+    return "; ".join(said.replace("{}", ", ".join(some), 1) for said, some in found.items() if some)
+
+
+def why_others(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
+    """The same of those that have not answered, where these have, to be said behind that; empty for none.
+
+    >>> why_others({"a": "10.0.0.1:7400"}, {}, ["a"])
+    ''
+    """
+    others = {name: place for name, place in places.items() if name not in following}
+    return f"; {why_unreached(others, lost)}" if others else ""

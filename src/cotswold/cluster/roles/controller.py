@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast, get_args
 
+from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
@@ -32,7 +33,7 @@ from cotswold.server.control.leading import Read, Wish
 from cotswold.server.control.reign import FromServers
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, Send
+from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, RunSeen, Send
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
@@ -151,6 +152,8 @@ class ControllerRole:
         """Since when the state cannot be asked."""
         self._is_told = False
         """Whether that was said."""
+        self._called: dict[str, str] = {}
+        """What people call runs, of those that whoever looked last has seen."""
         self._addressed: dict[str, str] = {}
         """Where servers are reached by each other, as they said last."""
         post.endpoint.watch(state.fileno())
@@ -242,14 +245,25 @@ class ControllerRole:
                 named.setdefault(each.to, set()).update(each.message.group.everybody)
         for server, names in named.items():
             self._post.send(server, Peers(tuple(self._addresses(sorted(names)))))
-        self._post.deliver(map(self._with_process, sends))
+        self._post.deliver(map(self._with_more, sends))
 
-    def _with_process(self, send: Send) -> Send:
-        """The same; whoever looks hears also of this process, and of what the machine did not hear."""
+    def _with_more(self, send: Send) -> Send:
+        """The same; whoever looks hears also of this process, of what the machine did not hear, and what
+        people call each run."""
         if not isinstance(send.message, Looked):
             return send
         refused = tuple(sorted(self._post.endpoint.refused.items()))
-        return replace(send, message=replace(send.message, refused=refused, process=os.getpid()))
+        runs = self._with_names(send.message.runs)
+        return replace(send, message=replace(send.message, refused=refused, process=os.getpid(), runs=runs))
+
+    def _with_names(self, runs: Sequence[RunSeen]) -> tuple[RunSeen, ...]:
+        described, known = self._machine.descriptions, self._called
+        self._called = {
+            each.run: known[each.run] if each.run in known else name_in(described[each.run])
+            for each in runs
+            if each.run in described
+        }
+        return tuple(replace(each, name=self._called.get(each.run, "")) for each in runs)
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of

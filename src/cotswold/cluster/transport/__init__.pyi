@@ -1,5 +1,6 @@
 from .endpoint import Endpoint as Endpoint
 from .frames import Buffer as Buffer
+from .frames import End as End
 from .frames import Header as Header
 from .frames import Lost as Lost
 from .frames import Message as Message
@@ -8,4 +9,4 @@ from .peer import Traffic as Traffic
 from .peers import Event as Event
 from .roads import Roads as Roads
 
-__all__ = ["Buffer", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Roads", "Traffic"]
+__all__ = ["Buffer", "End", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Roads", "Traffic"]

@@ -7,33 +7,31 @@ A connection is never made again by itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 
 import zmq
 
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
+from cotswold.cluster.transport.frames import End
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
 
 _CONNECT_SECONDS = 20.0
 """How long a connection is tried."""
+_HANDSHAKE_SECONDS = 30.0
+"""How long a handshake is waited for."""
+_PROMPT_SECONDS = 8.0
+"""Whoever takes no calls, or not this token, shows that sooner. What ends later has run out of time, ours or
+the other's, who is stopped perhaps, or behind a wall that lets nothing pass."""
 _PROBES = 4
 """Questions, evenly spread over the time after which a host is lost, to one to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-
-
-class End(Enum):
-    """What became of a connection."""
-
-    ENDED = "ended"
-    REFUSED = "refused"
-    """The other does not know the token, or uses it no more."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class Connection:
         endpoint, mode = call.address.way
         # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
         self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        self._began = time.monotonic()
         try:
             self.socket = socket = context.socket(zmq.DEALER)
         except zmq.ZMQError as error:
@@ -68,6 +67,7 @@ class Connection:
             socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
             socket.maxmsgsize = 1 << 16
             socket.reconnect_ivl = -1
+            socket.handshake_ivl = round(1000 * _HANDSHAKE_SECONDS)
             if endpoint.startswith("tcp"):
                 _travel_by_tcp(socket, endpoint, call.lost_seconds)
             authentication.call_as(socket, keys, mode, call.address.challenge, call.own_name, call.nonce)
@@ -111,15 +111,17 @@ class Connection:
         return False
 
     def ended(self) -> End | None:
-        """What its monitor says became of it; None while it stands."""
+        """What its monitor says became of it, as of one that was never answered; None while it stands."""
         end = None
+        is_late = time.monotonic() - self._began > _PROMPT_SECONDS
+        refusals = self._refusals & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL if is_late else self._refusals
         while has_come(self.monitor):
             said = self.monitor.recv_multipart()
             event = int.from_bytes(said[0][:2], "little")
-            if event & self._refusals:
+            if event & refusals:
                 end = End.REFUSED
             elif end is None:
-                end = End.ENDED
+                end = End.SILENT if is_late else End.ABSENT
         return end
 
     def close(self, linger: float = 0.0) -> None:

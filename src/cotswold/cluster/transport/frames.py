@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 import msgpack
@@ -55,14 +56,28 @@ class Message:
     buffers: Sequence[memoryview] = field(default=(), repr=False)
 
 
+class End(Enum):
+    """How it ended with a peer."""
+
+    OTHERWISE = "otherwise"
+    """It was connected, or answered something else: that is said in words."""
+    ABSENT = "absent"
+    """Nobody takes calls at its address."""
+    SILENT = "silent"
+    """Nothing was heard from its address for long."""
+    REFUSED = "refused"
+    """Whoever answers at its address does not know the token, or uses it no more."""
+    STRANGER = "stranger"
+    """Whoever answers at its address knows the token, and has another name."""
+
+
 @dataclass(frozen=True)
 class Lost:
     """A peer that ended, or was dropped; nothing more comes from it."""
 
     peer: str
     why: str
-    is_refused: bool = False
-    """Whether somebody answered at its address who did not take the token."""
+    end: End = End.OTHERWISE
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.connection import Call, Connection, End
+from cotswold.cluster.transport.connection import Call, Connection
 from cotswold.cluster.transport.frames import (
     DATA,
     HELLO,
     MEMORY,
+    End,
     Header,
     Packed,
     framed,
@@ -214,13 +215,13 @@ class Peer:
         """Whether something waits here."""
         return bool(self._waiting)
 
-    def is_refused(self, end: End) -> bool:
-        """Whether the connection ended because the peer does not take the token."""
-        return end is End.REFUSED and not self.is_welcome
+    def how_ended(self, end: End) -> End:
+        """The same, unless the peer had proved itself: its connection ended then, whatever became of it."""
+        return End.OTHERWISE if self.is_welcome else end
 
     def why_ended(self, end: End) -> str:
         """What became of the connection, in words."""
-        if self.is_refused(end):
+        if self.how_ended(end) is End.REFUSED:
             tokens = (
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
             )

@@ -31,12 +31,13 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Ring
-from cotswold.cluster.transport.connection import Connection, End
+from cotswold.cluster.transport.connection import Connection
 from cotswold.cluster.transport.doors import Doors
 from cotswold.cluster.transport.frames import (
     GONE,
     REFUSAL,
     WELCOME,
+    End,
     Lost,
     MalformedError,
     Message,
@@ -92,15 +93,15 @@ class Peers:
         self.of[name] = peer
         self._look_at(peer)
 
-    def lose(self, name: str, why: str, *, tell: bool = True, is_refused: bool = False) -> None:
-        """A peer is no more; if it lives after all, it is told. ``is_refused``: it did not take the token."""
+    def lose(self, name: str, why: str, *, tell: bool = True, end: End = End.OTHERWISE) -> None:
+        """A peer is no more; if it lives after all, it is told."""
         peer = self.of.pop(name)
         self._look_away(peer.connection)
         peer.close()
         for listener, number in self._doors.forget(name):
             if tell:
                 self._tell(listener, number, head(GONE, peer.version or self.versions.newest))
-        self._common.events.append(Lost(name, why, is_refused))
+        self._common.events.append(Lost(name, why, end))
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
         """It speaks none that is spoken here, or says so."""
@@ -147,7 +148,7 @@ class Peers:
             raise MalformedError("no answer")
         elif not authentication.is_welcome(peer.keys, said[1], peer.nonce, peer.name):
             self._common.refused["strangers"] += 1
-            self.lose(peer.name, "another process answers at its address", tell=False)
+            self.lose(peer.name, "another process answers at its address", tell=False, end=End.STRANGER)
         elif not self.versions.speaks(version):
             self.lose_by_version(peer, Versions(version, version))
         else:
@@ -165,7 +166,7 @@ class Peers:
             self._look_away(before)
             self._look_at(peer)
             return
-        self.lose(peer.name, peer.why_ended(end), is_refused=peer.is_refused(end))
+        self.lose(peer.name, peer.why_ended(end), end=peer.how_ended(end))
 
     # --- who calls ---
 

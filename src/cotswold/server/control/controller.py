@@ -125,6 +125,11 @@ class Controller:
         return self._reign.board.groups
 
     @property
+    def descriptions(self) -> Mapping[str, str]:
+        """What servers must know of each run; as it is written down."""
+        return self._reign.board.map.runs
+
+    @property
     def unsettled(self) -> set[str]:
         """Buckets of which the group may be another soon."""
         reign = self._reign

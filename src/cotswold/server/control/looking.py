@@ -37,7 +37,7 @@ def looked(
             for name, known in sorted(board.servers.of.items())
             if known.copies or not is_restored(name)
         ),
-        tuple(RunSeen(run, found.count(run), *counted) for run, counted in runs.items()),
+        tuple(RunSeen(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
             BucketSeen(each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling))
             for each in short[:_SHOWN]

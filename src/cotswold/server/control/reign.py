@@ -200,8 +200,8 @@ class Reign:
         match message:
             case Find():
                 return [Send(sender, self._found(message))]
-            case Describe(run):
-                return [Send(sender, Described(run, self.board.map.runs.get(run, "")))]
+            case Describe(run, number):
+                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number))]
             case Create():
                 self.create(message, now)
                 return []
@@ -214,9 +214,10 @@ class Reign:
                     self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
-            case Look(bucket):
+            case Look(bucket, number):
                 last = self._events.last(now, bucket)
-                return [Send(sender, looked(self.name, self.epoch, self.board, self._filling, last, now))]
+                found = looked(self.name, self.epoch, self.board, self._filling, last, now)
+                return [Send(sender, replace(found, number=number))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
         known = self.board.servers.of.get(wanted.server)
@@ -236,7 +237,7 @@ class Reign:
         groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
         primaries = dict.fromkeys(each.primary for each in groups)
         primaries.update(dict.fromkeys(name for name in find.lost if name in of))
-        return Found(groups, tuple((name, of[name].address) for name in primaries))
+        return Found(groups, tuple((name, of[name].address) for name in primaries), find.number)
 
     # --- what servers say ---
 

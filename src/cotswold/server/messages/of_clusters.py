@@ -78,6 +78,8 @@ class Look:
 
     bucket: str = ""
     """Events are those of this bucket alone."""
+    number: int = 0
+    """Of the question, by which its answer is known; 0 where nobody looks at that."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class RunSeen:
     """Those with fewer members than there are to be."""
     waiting: int
     """Those with so few that their updates wait."""
+    name: str = ""
+    """As people call it; empty where nobody has said so."""
 
 
 @dataclass(frozen=True)
@@ -158,3 +162,5 @@ class Looked:
     """Messages that this controller did not hear, since its process began: why, and how many."""
     process: int = 0
     """Its number on the controller's host; 0 where that is not said."""
+    number: int = 0
+    """Of the question."""

@@ -354,6 +354,8 @@ class Describe:
     """A server is to hold a bucket of a run that it does not know; answered by `Described`."""
 
     run: str
+    number: int = 0
+    """Of the question, by which its answer is known; 0 where nobody looks at that."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +364,8 @@ class Described:
 
     run: str
     description: str
+    number: int = 0
+    """Of the question."""
 
 
 @dataclass(frozen=True)
@@ -382,6 +386,8 @@ class Find:
     """(bucket, the newest term that it knows); of buckets that are not named it wants all."""
     lost: tuple[str, ...] = ()
     """Servers that it has lost: they may be reached elsewhere now, as after another token."""
+    number: int = 0
+    """Of the question, by which its answer is known; 0 where nobody looks at that."""
 
 
 @dataclass(frozen=True)
@@ -391,3 +397,5 @@ class Found:
     groups: tuple[Group, ...]
     addresses: tuple[tuple[str, str], ...]
     """(server, address)."""
+    number: int = 0
+    """Of the question."""
