@@ -105,8 +105,8 @@ def little_room(settings: StationSettings, free: int) -> str:
     each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _ROOM_BYTES else ""
     return (
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, and {servers} should "
-        f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or name a --folder on another "
-        "disk"
+        f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or name a --folder on "
+        "another disk"
     )
 
 
