@@ -183,8 +183,9 @@ class Operator:
         if restored_on(disk) in states and (is_restored(server) or disk not in others):
             raise UserError(
                 f"{restored_on(disk)} is no server: nobody has what was restored but the disk of {disk}; "
-                "start the host into whose folder it was restored, or, where that is lost, restore again into an "
-                "empty folder, or have the cluster forget each run that waits: `cotswold cluster remove RUN`"
+                "start the host into whose folder it was restored, or, where that is lost, restore again "
+                "into an empty folder, or have the cluster forget each run that waits: `cotswold cluster "
+                "remove RUN`"
             )
         if states.get(server) in _THERE:
             raise UserError(f"{server} is there: drain it, or end it; only who is silent can be given up")
