@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import cotswold
 
 from cotswold.api.operating import Explained, Overview, in_json
+from cotswold.api.screen import Screen
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
 from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
@@ -110,9 +111,20 @@ def test_fewer_events_than_none_are_refused_before_anybody_is_asked(verb: list[s
 def test_a_screen_that_is_short_shows_the_last_events_and_all_else() -> None:
     found = Overview(looked(events=happened(100)), {})
     whole = len(lines_of(found, 0))
-    shown = lines_of(found, 20, whole + 4)
+    shown = lines_of(found, 20, Screen(whole + 4))
     assert len(shown) == whole + 4 and shown[-1].endswith("event 99") and shown[-3].endswith("event 97")
-    assert lines_of(found, 20, whole) == lines_of(found, 20, 3) == lines_of(found, 0)
+    assert lines_of(found, 20, Screen(whole)) == lines_of(found, 20, Screen(3)) == lines_of(found, 0)
+
+
+def test_lines_that_are_longer_than_a_row_take_several() -> None:
+    found = Overview(looked(events=happened(100)), {})
+    lines = lines_of(found, 0)
+    columns = max(map(len, lines)) // 2
+    wrapped = sum(-(-len(each) // columns) or 1 for each in lines)
+    assert wrapped > len(lines)
+    assert len(lines_of(found, 20, Screen(wrapped + 4, columns))) == len(lines) + 4
+    assert lines_of(found, 20, Screen(wrapped + 1, columns)) == lines
+    assert lines_of(found, 20, Screen()) == lines_of(found, 20), "nobody says how large it is"
 
 
 def test_an_empty_cluster_says_so() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -203,6 +204,20 @@ def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:
         pytest.raises(MachineError, match=r"answered for 1 s: at 127\.0\.0\.1:.* nobody listens"),
     ):
         operator.look()
+
+
+def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [("r-0.restored", "ended"), ("q-0.restored", "ended"), ("q-0.1", "living"), ("p-0", "gone")]
+    servers = tuple(SimpleNamespace(name=name, state=state) for name, state in seen)
+    monkeypatch.setattr(Operator, "look", lambda self: SimpleNamespace(servers=servers))
+    operator = Operator.__new__(Operator)
+    for name in ("r-0", "r-0.restored", "q-0.restored"):
+        with pytest.raises(UserError, match=r"is no server: .*restore again .*`cotswold cluster remove RUN`"):
+            operator.give_up(name)
+    with pytest.raises(UserError, match=r"q-0.1 is there: drain it"):
+        operator.give_up("q-0.1")
+    monkeypatch.setattr(Operator, "_asked", lambda self, *_: None)
+    assert operator.give_up("p-0") == "p-0"
 
 
 def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:

@@ -163,6 +163,29 @@ def test_of_a_server_that_stood_still_that_is_said_and_not_that_its_disk_is_slow
     assert server.saving.unsaved("", time.monotonic()).longest_seconds > 1.4, "it could have been lost"
 
 
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_server_that_stands_still_again_and_again_says_so_seldom_and_how_old_is_what_its_disk_lacks(
+    heals: bool,
+) -> None:
+    disk, now = Taking(), 0.0
+    saving = Saving(cast(Any, Machine()), cast(Any, disk), 1.0, now)
+    turns = 20
+    for _ in range(turns):
+        now, disk.window_seconds = now + 2.5, 2.5
+        saving.tick(now)
+        for _ in range(5):
+            now += 0.1
+            disk.window_seconds = 0.0 if heals else disk.window_seconds + 0.1
+            saving.tick(now)
+    stood = [each for each in disk.said if each.startswith("this server stood still for 2.5 s")]
+    late = [each for each in disk.said if each.startswith("what is not on its disk is 2.5 s old, and")]
+    assert disk.said[0] == stood[0] and disk.said[1] == late[0], "it is spared once"
+    assert len(stood) == len(late) == turns / 4, "the clock has ten seconds in four turns"
+    assert all("flush_seconds is 1: this server stood still; if all" in each for each in late)
+    healed = disk.said.count("what is not on its disk is less than 1 s old again; the oldest was 2.5 s old")
+    assert healed == (len(late) if heals else 0) and len(disk.said) == 2 * len(late) + healed
+
+
 def test_small_buckets_are_written_together(server: Server) -> None:
     with server.disk:
         server.serve(2.0)
@@ -174,10 +197,10 @@ def test_small_buckets_are_written_together(server: Server) -> None:
 class Taking:
     """A disk that takes everything at once, and notes it."""
 
-    window_seconds = 0.0
+    pace = "the disk is slow"
 
     def __init__(self, slowest_seconds: float = 0.0) -> None:
-        self.taken = list[str]()
+        self.taken, self.said, self.window_seconds = list[str](), list[str](), 0.0
         self.slowest_seconds = slowest_seconds
 
     def together(self) -> AbstractContextManager[object]:
@@ -190,6 +213,9 @@ class Taking:
     def belong(self, cluster: str, now: float) -> None: ...
 
     def scrub(self, now: float) -> None: ...
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
 
 
 @pytest.mark.parametrize(("together", "most"), [(1, 1), (16, 2), (1 << 20, len(BUCKETS))])

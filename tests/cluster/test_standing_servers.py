@@ -168,7 +168,7 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
         conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
     assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
     said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
-    assert told[1].startswith(said) and told[1].endswith("Ctrl-C twice leaves at once")
+    assert told[1].startswith(said) and told[1].endswith("Ctrl-C, and again after a moment, leaves at once")
 
 
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:

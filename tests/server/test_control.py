@@ -17,6 +17,7 @@ from cotswold.server.control.elections import Elections
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.leading import Leading, Read, Standing, Transact
 from cotswold.server.control.map import items_of
+from cotswold.server.control.sentences import waits
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of, restored_on
@@ -485,24 +486,28 @@ def test_a_bucket_has_one_to_five_copies() -> None:
             Control(copies=copies)
 
 
-def restored(desk: Desk, seconds: float, there: Sequence[str]) -> list[str]:
-    """What people are told meanwhile; whoever is asked what a disk has says so."""
+def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
+    """What people are told meanwhile; whoever is asked what a disk has says so: ``having`` has something."""
     said = []
     for _ in range(round(seconds / 0.05)):
         desk.pass_time(0.05, there)
         for each in desk.take(FindSaved):
-            has = disk_of(each.to) == "a"
+            has = disk_of(each.to) == having
             desk.tell(each.to, FoundSaved(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
         said += [each.sentence for each in desk.controller.take_events()]
     return said
 
 
-def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
-    group = Group(BUCKET, 5, restored_on("a"))
+def begun_with_a_backup() -> Desk:
+    """A cluster in which a bucket was restored on the disk of a server a."""
     state = State()
-    for items in items_of({"run": WHAT}, [group]):
+    for items in items_of({"run": WHAT}, [Group(BUCKET, 5, restored_on("a"))]):
         state.items |= {key: value for key, value in items if value is not None}
-    desk = Desk(state)
+    return Desk(state)
+
+
+def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
+    desk = begun_with_a_backup()
     said = restored(desk, 40.0, ["b"])
     assert [each for each in said if "restored" in each] == [
         f"{BUCKET}: it was restored, and a is not there yet: start the host into whose folder it was restored"
@@ -514,6 +519,19 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
     desk.tell("operator", Look())
     (looked,) = [each.message for each in desk.take(Looked)]
     assert isinstance(looked, Looked) and [each.name for each in looked.servers] == ["a.1", "b"]
+
+
+def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_not_there() -> None:
+    empty = "a, which is there, has nothing of that: restore again into an empty folder, or have the cluster"
+    for before in (0.0, 40.0):
+        desk = begun_with_a_backup()
+        said = [restored(desk, before, ["b"], having=""), restored(desk, 80.0, ["a", "b"], having="")]
+        first, second = ([each for each in sentences if "restored" in each] for sentences in said)
+        assert len(first) == bool(before) and all("a is not there yet" in each for each in first)
+        (told,) = second
+        assert told.startswith(f"{BUCKET}: it was restored, and {empty}")
+    change = waits(Group("c83a/0003", 5, restored_on("a")), [], is_empty=True)
+    assert change.sentence.endswith("`cotswold cluster remove c83a`")
 
 
 def test_one_of_anything_is_one_in_sentences() -> None:

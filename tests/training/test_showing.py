@@ -55,6 +55,18 @@ def test_a_run_that_is_to_stop_says_for_whom_it_waits_and_what_a_second_signal_d
     assert not desk.look(60.0)
 
 
+def test_a_run_that_its_limit_stops_takes_the_first_signal_for_the_wish_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch)
+    desk.unheard, desk.stop.limited = SILENT, True
+    (said,) = desk.look()
+    assert "at once by Ctrl-C or SIGTERM twice, a moment apart: then --resume goes on" in said
+    desk.stop.signal = 15
+    (said,) = desk.look(30.0)
+    assert "at once by Ctrl-C or SIGTERM once more: then" in said
+
+
 def test_a_run_whose_servers_answer_stops_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(monkeypatch)
     desk.stop.signal = 15

@@ -5,24 +5,18 @@ Knows: how what both say is put together. Does not know: how it is shown, how a 
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.standing import cluster_tokens
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import UserError
 
 if TYPE_CHECKING:
     from cotswold.cluster.messages import CopySeen, Reported
     from cotswold.cluster.operating import Operator
     from cotswold.server.messages import EventSeen, Looked, ServerSeen
-
-_WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -125,18 +119,3 @@ def run_meant(of: Operator, run: str) -> str:
     if len(fitting) != 1 or not run:
         raise UserError(f"{run!r} names no run of the cluster; it has {', '.join(names) or 'none'}")
     return fitting[0]
-
-
-def watching(lines: Callable[[int | None], Sequence[str]]) -> None:
-    """Show lines anew every second, until Ctrl-C; where no controller answers, that. ``lines`` hears for how
-    many there is room."""
-    is_terminal = sys.stdout.isatty()
-    with suppress(KeyboardInterrupt):
-        while True:
-            rows = os.get_terminal_size().lines - 1 if is_terminal else None
-            try:
-                shown = list(lines(rows))
-            except CotswoldError as error:
-                shown = [str(error)]
-            print("\x1b[2J\x1b[H" if is_terminal else "", "\n".join(shown[:rows]), sep="", flush=True)
-            time.sleep(_WATCH_SECONDS)

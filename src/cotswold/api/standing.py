@@ -101,10 +101,12 @@ def little_room(settings: StationSettings, free: int) -> str:
     wanted = max(_ROOM_BYTES, settings.servers * _SERVER_BYTES)
     if settings.flush_seconds is None or free >= wanted:
         return ""
+    servers = counted(settings.servers, "server")
+    each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _ROOM_BYTES else ""
     return (
-        f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, for "
-        f"{counted(settings.servers, 'server')}, each of which wants {bytes_in_words(_SERVER_BYTES)}, and "
-        "more with large runs: free some, or name a --folder on another disk"
+        f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, and {servers} should "
+        f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or name a --folder on "
+        "another disk"
     )
 
 

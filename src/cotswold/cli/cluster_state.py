@@ -52,7 +52,8 @@ def status(
     json_
         Print JSON.
     """
-    from cotswold.api.operating import in_json, overview, watching
+    from cotswold.api.operating import in_json, overview
+    from cotswold.api.screen import watching
     from cotswold.cli.cluster_tables import lines_of
     from cotswold.errors import UserError
 
@@ -61,7 +62,7 @@ def status(
         raise UserError("--watch shows tables; for JSON ask with --json alone, as often as you like")
     with operator_of(controllers, token_file) as operator:
         if watch:
-            watching(lambda rows: lines_of(overview(operator), events, rows))
+            watching(lambda screen: lines_of(overview(operator), events, screen))
             return
         found = overview(operator)
         if json_:

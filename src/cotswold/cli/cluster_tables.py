@@ -14,6 +14,7 @@ from cotswold.server.names import counted
 
 if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview
+    from cotswold.api.screen import Screen
     from cotswold.cluster.messages import CopySeen, Reported
     from cotswold.server.messages import EventSeen, ServerSeen
 
@@ -22,11 +23,13 @@ _NAMED = 3
 """So many servers that are no more are named."""
 
 
-def lines_of(found: Overview, events: int = EVENTS, rows: int | None = None) -> list[str]:
-    """A cluster, with its last ``events``, or fewer where there is room for so many ``rows`` alone."""
+def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
+    """A cluster, with its last ``events``, or with those for which there is room on a ``screen``."""
     lines = list(_lines(found))
-    room = events if rows is None else min(events, max(0, rows - len(lines) - 1))
-    said = list(_events(found.looked.events, room))
+    said = list(_events(found.looked.events, events))
+    if screen is not None:
+        fitting = screen.fitting(said[::-1], screen.taken([*lines, ""]))
+        said = said[len(said) - fitting :]
     return [*lines, "", *said] if said else lines
 
 

@@ -183,8 +183,8 @@ class BucketConversation(ReplicaConversation):
                 due += _TELL_SECONDS
                 said = (
                     f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
-                    f"the parameters, for {seconds - waited:.0f} s more; nothing is trained yet, and Ctrl-C "
-                    "twice leaves at once"
+                    f"the parameters, for {seconds - waited:.0f} s more; nothing is trained yet, and Ctrl-C, "
+                    "and again after a moment, leaves at once"
                 )
                 self._on_event("waiting", {"name": wanted.run, "sentence": said})
             self._keepers.create(wanted)

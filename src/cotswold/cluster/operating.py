@@ -26,7 +26,7 @@ from cotswold.cluster.unreached import why_others, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
-from cotswold.server.copies.saved import Saved
+from cotswold.server.copies.saved import Saved, disk_of, is_restored, restored_on
 from cotswold.server.messages import (
     CONTROLLERS,
     Describe,
@@ -168,8 +168,16 @@ class Operator:
 
     def give_up(self, server: str) -> str:
         """Say that a silent server never comes back; its whole name. Raises UserError for one that is there,
-        and where there is no such server that is silent."""
+        for a disk that was restored, and where there is no such server that is silent."""
         states = {each.name: each.state for each in self.look().servers}
+        disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
+        if restored_on(disk) in states and (is_restored(server) or disk not in others):
+            raise UserError(
+                f"{restored_on(disk)} is no server: nobody has what was restored but the disk of {disk}; "
+                "start the host into whose folder it was restored, or, where that is lost, restore again "
+                "into an empty folder, or have the cluster forget each run that waits: `cotswold cluster "
+                "remove RUN`"
+            )
         if states.get(server) in _THERE:
             raise UserError(f"{server} is there: drain it, or end it; only who is silent can be given up")
         meant = self._meant(server, ("gone",))

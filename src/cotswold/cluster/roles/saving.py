@@ -7,7 +7,9 @@ Of ``flush_seconds`` a quarter is left for the disk, or thrice the time of its s
 about a half; for the rest a change waits in memory, where others fold into it. That is the promise while the
 disk is fast enough. When it is not nothing waits for it: changes fold for longer, the *window*, the age of
 the oldest change that is not on the disk, grows, and people are told that, and why. Of a process that stood
-still, as one that was stopped, that is said, and nothing of its disk, which could not be given anything.
+still, as one that was stopped, that is said, and nothing of its disk, which could not be given anything; of
+one that does so again and again, as on a host that has too much to do, how old that is which is not on the
+disk.
 
 What is written together costs as much processor time as some MiB of contents, however little it is. So
 buckets are given together until there is so much, though only the first of them is due.
@@ -39,7 +41,7 @@ _AGAIN_SECONDS = 0.2
 _STILL_SECONDS = 1.0
 """A process that was not asked for so long stood still."""
 _SAY_SECONDS = 10.0
-"""How often it is said that the window is too long."""
+"""How often it is said that the window is too long, and that a process stood still."""
 
 
 class Saving:
@@ -51,12 +53,15 @@ class Saving:
         self._offer_at = now
         self._longest = 0.0
         """The longest window so far."""
-        self._late: tuple[float, float] | None = None
-        """The longest window since it is too long, and when that was said last."""
+        self._late: float | None = None
+        """The longest window since it was said that it is too long."""
         self._watched = now
         """When it was looked last whether it is."""
-        self._spared_until = now
-        """Until when the disk has not had the time that it is to have, since this process stood still."""
+        self._stood = float("-inf")
+        """Until when this process stood still."""
+        self._is_again = False
+        """Whether it had done so shortly before."""
+        self._said_late = self._said_still = float("-inf")
 
     def tick(self, now: float) -> None:
         """Time has passed; to be called many times in ``flush_seconds``."""
@@ -119,28 +124,38 @@ class Saving:
         """Say where the window is too long, and when it is no more."""
         window = self._window(now)
         self._longest = max(self._longest, window)
+        self._watch_itself(window, now)
+        has_had_time = now - self._stood >= _LATE * self._flush_seconds  # the disk
+        if not (has_had_time or self._is_again) and self._late is None:
+            return
+        if window > _LATE * self._flush_seconds:
+            if now - self._said_late >= _SAY_SECONDS:
+                self._said_late, self._late = now, self._late or window
+                why = self._disk.pace if has_had_time else "this server stood still"
+                self._disk.say(
+                    f"what is not on its disk is {window:.1f} s old, and flush_seconds is "
+                    f"{self._flush_seconds:g}: {why}; if all servers die now, that much is lost"
+                )
+            if self._late is not None:
+                self._late = max(self._late, window)
+        elif self._late is not None and window <= self._flush_seconds:
+            self._disk.say(
+                f"what is not on its disk is less than {self._flush_seconds:g} s old again; the oldest "
+                f"was {self._late:.1f} s old"
+            )
+            self._late = None
+
+    def _watch_itself(self, window: float, now: float) -> None:
+        """Say where this process stood still."""
         still, self._watched = now - self._watched, now
-        if still > max(_STILL_SECONDS, _LATE * self._flush_seconds):
-            self._spared_until = now + _LATE * self._flush_seconds
+        late = _LATE * self._flush_seconds
+        if still <= max(_STILL_SECONDS, late):
+            return
+        self._is_again = now - still - self._stood < max(_SAY_SECONDS, late)
+        self._stood = now
+        if now - self._said_still >= _SAY_SECONDS:
+            self._said_still = now
             self._disk.say(
                 f"this server stood still for {still:.1f} s, and its disk was given nothing: it was stopped, "
                 f"or its host had no time for it; what is not on the disk is {window:.1f} s old"
             )
-        if now < self._spared_until and self._late is None:
-            return
-        if window <= _LATE * self._flush_seconds:
-            if self._late is not None and window <= self._flush_seconds:
-                self._disk.say(
-                    f"what is not on its disk is less than {self._flush_seconds:g} s old again; the oldest "
-                    f"was {self._late[0]:.1f} s old"
-                )
-                self._late = None
-            return
-        longest, said = self._late or (window, float("-inf"))
-        if now - said >= _SAY_SECONDS:
-            said = now
-            self._disk.say(
-                f"what is not on its disk is {window:.1f} s old, and flush_seconds is "
-                f"{self._flush_seconds:g}: {self._disk.pace}; if all servers die now, that much is lost"
-            )
-        self._late = max(longest, window), said

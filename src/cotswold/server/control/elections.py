@@ -34,8 +34,9 @@ class Elections:
         """Buckets by primaries that are to be so no more, or of which that is being written down."""
         self._due: dict[str, None] = {}
         """Those that may be decided."""
-        self._waiting: list[tuple[Group, list[str]]] = []
-        """Groups of which nobody is there, with those that may come back, if any: people are to be told."""
+        self._waiting: list[tuple[Group, list[str], bool]] = []
+        """Groups of which nobody is there, with those that may come back, if any, and whether the disk on
+        which one was restored has nothing: people are to be told."""
 
     def is_settled(self, bucket: str) -> bool:
         """Whether nothing is under way for a bucket."""
@@ -83,8 +84,9 @@ class Elections:
         buckets = self._removing.get(server)
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
-    def take_waiting(self) -> list[tuple[Group, list[str]]]:
-        """Groups that wait for members that are silent, or for disks; since this was called last."""
+    def take_waiting(self) -> list[tuple[Group, list[str], bool]]:
+        """Groups that wait for members that are silent, or for disks, and whether the disk on which one was
+        restored has nothing; since this was called last."""
         found, self._waiting = self._waiting, []
         return found
 
@@ -158,9 +160,10 @@ class Elections:
         if decided is None:
             silent = revival.silent(living, ended)
             is_late = now - revival.began >= (control.disk_seconds if silent else control.revive_seconds)
-            if is_late and bool(silent) not in revival.told:
-                revival.told.add(bool(silent))
-                self._waiting.append((election.group, silent))
+            tells = bool(silent), revival.is_empty
+            if is_late and tells not in revival.told:
+                revival.told.add(tells)
+                self._waiting.append((election.group, silent, revival.is_empty))
             return revival.ask(living, self._epoch, now, control.retry_seconds)
         self._put(election, decided, "every copy was lost")
         return []

@@ -342,8 +342,8 @@ class Reign:
         if now - self._swept >= _SWEEP_SECONDS:
             self._sweep(now)
         sends = self.elections.tick(now)
-        for group, silent in self.elections.take_waiting():
-            self._events.changed(sentences.waits(group, silent), now)
+        for group, silent, is_empty in self.elections.take_waiting():
+            self._events.changed(sentences.waits(group, silent, is_empty=is_empty), now)
         return [*sends, *self._confirming.take(), *self._telling.say(now)]
 
     def _lost(self, name: str, why: str, now: float) -> None:

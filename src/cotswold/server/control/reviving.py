@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from cotswold.server.copies.saved import disk_of
+from cotswold.server.copies.saved import disk_of, is_restored
 from cotswold.server.messages import FindSaved, FoundSaved, Group, Send
 
 _AGAIN_RETRIES = 4
@@ -47,14 +47,20 @@ class Revival:
     answers: dict[str, FoundSaved] = field(default_factory=dict)
     _disks: dict[str, tuple[float, FoundSaved]] = field(default_factory=dict)
     """What each disk had that was heard of, and when that was last."""
-    told: set[bool] = field(default_factory=set)
-    """What people were told: that it waits for members, that nobody has anything."""
+    told: set[tuple[bool, bool]] = field(default_factory=set)
+    """What people were told: whether it waits for members, whether `is_empty`."""
     _asked: float = float("-inf")
     _asked_again: float = float("-inf")
 
     @property
     def _of_members(self) -> set[str]:
         return {disk_of(each) for each in self.group.members}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the disk on which this was restored was heard of, and has nothing of it."""
+        found = self._disks.get(disk_of(self.group.primary))
+        return is_restored(self.group.primary) and found is not None and found[1].index < 0
 
     def ask(self, living: Collection[str], epoch: int, now: float, retry_seconds: float) -> list[Send]:
         """Questions, for whoever has not answered."""

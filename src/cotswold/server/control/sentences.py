@@ -190,11 +190,17 @@ def elected(new: Group, election: Election, now: float) -> Change:
     )
 
 
-def waits(group: Group, silent: Sequence[str]) -> Change:
-    """Nobody that has it is there; ``silent``: those who may come back."""
+def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Change:
+    """Nobody that has it is there; ``silent``: those who may come back; ``is_empty``: the disk on which it
+    was restored is there, and has nothing of it."""
     if is_restored(group.primary):
-        disk = disk_of(group.primary)
+        disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
         restored = f"restored, and {disk} is not there yet: start the host into whose folder it was restored"
+        if is_empty:
+            restored = (
+                f"restored, and {disk}, which is there, has nothing of that: restore again into an empty "
+                f"folder, or have the cluster forget it: {order}"
+            )
         sentence = f"{spoken(group.bucket)}: it was {restored}"
         many = f"{{it was|they were}} {restored}"
         return Change("waits", group.bucket, (group.primary,), sentence, many, group.term)

@@ -55,7 +55,8 @@ class Showing:
         if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
             return
         self._told = now
-        more = "once more" if stop.signal is not None else "now"
+        # the first signal asks for a stop, also where a limit has
+        more = "once more" if stop.signal is not None else "twice, a moment apart"
         sentence = (
             f"it waits for its servers to save before it stops: {unheard}; it ends unsaved after "
             f"{self._replicas.servers_patience:g} s of that, and at once by Ctrl-C or SIGTERM {more}: then "
