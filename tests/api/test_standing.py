@@ -13,7 +13,14 @@ from tests.cluster.standing import settings_of
 from tests.ports import free_ports
 
 from cotswold.api.operating import operator
-from cotswold.api.standing import _drained, cluster_tokens, little_room, made_tokens, next_commands
+from cotswold.api.standing import (
+    _drained,
+    cluster_tokens,
+    few_servers,
+    little_room,
+    made_tokens,
+    next_commands,
+)
 from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
@@ -55,6 +62,16 @@ def test_a_host_with_little_room_on_its_disk_is_warned_with_the_limit_that_appli
     said = little_room(settings, free)
     assert said.startswith(sentence) and wanted in said and bool(said) is bool(sentence)
     assert not little_room(replace(settings, flush_seconds=None), 1)
+
+
+def test_the_one_host_of_a_cluster_says_that_it_has_fewer_servers_than_copies(tmp_path: Path) -> None:
+    one = settings_of(tmp_path, 7400, servers=2)
+    copies = one.control.copies
+    assert few_servers(replace(one, control=replace(one.control, copies=3))).startswith(
+        "with 2 servers each part of the parameters has 2 copies, and 3 once there are more"
+    )
+    assert not few_servers(replace(one, servers=copies))
+    assert not few_servers(replace(one, servers=1, has_controller=False)), "others have some"
 
 
 def test_what_is_typed_next_parses_and_names_the_controllers_and_the_token(tmp_path: Path) -> None:

@@ -216,13 +216,17 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
             operator.give_up(name)
     with pytest.raises(UserError, match=r"q-0.1 is there: drain it"):
         operator.give_up("q-0.1")
+    with pytest.raises(UserError, match=r"p-0 is silent: .*`cotswold cluster drain p-0 --lost`"):
+        operator.undrain("p-0")
+    with pytest.raises(UserError, match=r"r-0\.restored has ended already"):
+        operator.undrain("r-0")
     monkeypatch.setattr(Operator, "_asked", lambda self, *_: None)
     assert operator.give_up("p-0") == "p-0"
 
 
 def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:
     host, _, operator = cluster
-    with pytest.raises(UserError, match="names 0 buckets"):
+    with pytest.raises(UserError, match="the cluster has no run"):
         explained(operator, "17")
     with pytest.raises(UserError, match="names no run"):
         run_meant(operator, "c83a")

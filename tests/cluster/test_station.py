@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,17 @@ def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path:
     (disks / "server-127-0-0-1-0").mkdir()
     with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
         Station(settings, Token.new(), processes=machines)
+
+
+def test_a_host_whose_controller_has_no_port_begins_nothing(tmp_path: Path) -> None:
+    """Its servers would be taken for those of the cluster that is there."""
+    machines = Machines(here=2)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        said = rf"port {port} .* is taken, .*cluster add --controllers .*:{port}`"
+        with pytest.raises(UserError, match=said):
+            Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines)
+    Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines).close()
 
 
 def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(

@@ -106,7 +106,7 @@ def test_where_one_controller_follows_it_is_said_what_is_known_of_the_others() -
     ):
         operator.look()
     said = str(raised.value)
-    assert said.startswith(f"{name_at('127.0.0.1', follows)} answered, and none that leads has")
+    assert f": {name_at('127.0.0.1', follows)} answered, and none leads: name all controllers" in said
     assert f"at 127.0.0.1:{refuses} somebody listens and refuses this token" in said
     assert f"at 127.0.0.1:{away} nobody listens" in said and "nothing is heard" not in said
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cotswold.cluster.messages import Counts, Doing, Learnt
+from cotswold.cluster.messages import Counts, Doing, Learnt, Parts
 from cotswold.cluster.watching import Place, Rate, Watching
 
 ONE, SERVER = Place("replica-1", "here", 7), Place("server-0", "here", 8)
@@ -81,3 +83,22 @@ def test_a_rate_needs_two_points() -> None:
     assert rate.per_second(6.0) == 0.0
     rate.add(7.0, 30)
     assert rate.per_second(7.0) == 10.0
+
+
+def test_the_rate_of_a_server_is_of_what_it_has_led_all_the_while() -> None:
+    """Who takes a bucket over has all that was applied to it before; who gives it up has less."""
+    watching = Watching()
+    for second, (updates, leads, term) in enumerate(
+        [(100, 1, 1), (110, 1, 1), (30_120, 2, 5), (30_130, 2, 5), (40, 1, 6), (50, 1, 6)]
+    ):
+        told = replace(counts(updates), parts=Parts(leads, 3, term, 0))
+        watching.hear(told, float(second))
+        assert 0 <= watching.server(SERVER, 4, float(second)).updates_per_second <= 10
+    assert watching.server(SERVER, 4, 5.0).updates_per_second == pytest.approx(10)
+
+
+def test_nor_is_it_below_nothing_where_the_count_begins_anew() -> None:
+    watching = Watching()
+    for second, updates in enumerate([100, 110, 5, 15]):
+        watching.hear(counts(updates), float(second))
+        assert watching.server(SERVER, 4, float(second)).updates_per_second >= 0

@@ -47,6 +47,23 @@ from cotswold.server.messages import (
 )
 
 
+def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_from_its_disk() -> None:
+    desk = Desk()
+    desk.pass_time(1.0, ("a", "b", "c"))
+    desk.pass_time(5.0, "bc")
+    assert shown(desk) == ["a", "b", "c"]
+    desk.pass_time(1.0, ("a.1", "b", "c"))
+    assert shown(desk) == ["a.1", "b", "c"]
+
+
+def shown(desk: Desk) -> list[str]:
+    """The servers that people see."""
+    desk.tell("person", Look())
+    (looked,) = [each.message for each in desk.take(Looked)]
+    assert isinstance(looked, Looked)
+    return [each.name for each in looked.servers]
+
+
 def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
     desk = Desk()
     desk.pass_time(1.0, "abcd")

@@ -34,7 +34,8 @@ _SERVER_BYTES = 300_000_000
 _ROOM_BYTES = 1_000_000_000
 """With fewer that are free whoever starts a host is warned."""
 _QUIET = ("serving", *OF_BUCKETS)
-"""Events that are written down and not said: of buckets it is said what has become of all with one cause."""
+"""Events that are written down and not said: of buckets it is said what has become of all with one cause, and
+that a server is there by the host's controller, where it has one."""
 
 
 def cluster_tokens(token: Path | None) -> Token | KeyringFile:
@@ -77,7 +78,7 @@ def serve_host(
         def hear(kind: str, name: str, sentence: str) -> None:
             if kind != GATHERED:
                 file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
-            if kind not in _QUIET:
+            if kind not in _QUIET or (kind == "serving" and settings.own_controller is None):
                 say(sentence)
 
         controller = "" if settings.own_controller is None else ", and a controller"
@@ -85,9 +86,13 @@ def serve_host(
         say(f"starting {servers}{controller} on {settings.at}; what happens is in {settings.folder / EVENTS}")
         if little := little_room(settings, shutil.disk_usage(settings.folder).free):
             say(f"warning: {little}")
+        if few := few_servers(settings):
+            say(few)
         with Station(settings, token, hear) as station:
-            processes = ", ".join(station.processes)
-            say(f"serving on {settings.at}: {processes or 'no process yet; a controller is asked for names'}")
+            if processes := ", ".join(station.processes):
+                say(f"serving on {settings.at}: {processes}")
+            else:
+                say(f"serving on {settings.at}; a controller is asked what its servers are to be called")
             say(next_commands(settings, token))
             while stop.signal is None:
                 station.step(_LOOK_SECONDS)
@@ -107,6 +112,17 @@ def little_room(settings: StationSettings, free: int) -> str:
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, and {servers} should "
         f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or name a --folder on "
         "another disk"
+    )
+
+
+def few_servers(settings: StationSettings) -> str:
+    """That the one host of a cluster has fewer servers than there are to be copies; empty where not."""
+    copies, servers = settings.control.copies, counted(settings.servers, "server")
+    if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
+        return ""
+    return (
+        f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')}, and {copies} "
+        "once there are more: give --servers, or `cotswold cluster add` on this or another host"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
@@ -22,7 +22,7 @@ from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.unreached import why_others, why_unreached
+from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -135,6 +135,8 @@ class Operator:
         """One bucket, whose name may be left off but for a part that no other has. Raises UserError for no
         such bucket."""
         groups = self.groups()
+        if not groups:
+            raise UserError(f"there is no bucket {name!r}: the cluster has no run")
         fitting = [each for each in groups if each == name or _is_meant(name, each)]
         if len(fitting) != 1:
             some = ", ".join(sorted(fitting or groups)[:_NAMED]) or "none"
@@ -187,15 +189,21 @@ class Operator:
     def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
         """The server in one of these states with this name, or, where the number behind the point is left
         out, with its beginning."""
-        names = [each.name for each in self.look().servers if each.state in states]
-        fitting = [each for each in names if each == server] or [
-            each for each in names if each.rpartition(".")[0] == server
-        ]
+        seen = {each.name: each.state for each in self.look().servers}
+        names = [name for name, state in seen.items() if state in states]
+        fitting = _called(server, names)
         if len(fitting) > 1:
             raise UserError(f"{server!r} is {' and '.join(fitting)}; give the whole name of one")
-        if not fitting:
-            raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
-        return fitting[0]
+        if fitting:
+            return fitting[0]
+        for name in _called(server, seen):
+            raise UserError(
+                f"{name} has ended already"
+                if seen[name] == "ended"
+                else f"{name} is silent: let it go on, or, where it never comes back, give it up: `cotswold "
+                f"cluster drain {name} --lost`"
+            )
+        raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
 
     def remove(self, run: str) -> None:
         """Have the cluster forget a run."""
@@ -242,12 +250,8 @@ class Operator:
                     pass
         places, lost = places_by_name(self._places), self._post.lost
         if following := self._post.following:
-            raise MachineError(
-                f"{', '.join(following)} answered, and none that leads has for {self._wait_seconds:g} s: "
-                "name all controllers that there are; if these are all, their state is not reached (most of "
-                "etcd's members are gone, or a disk is full), as their hosts say"
-                f"{why_others(places, lost, following)}"
-            )
+            why = why_none_leads(places, lost, following)
+            raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")
         why = why_unreached(places, lost)
         raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
@@ -330,3 +334,11 @@ def _is_meant(text: str, bucket: str) -> bool:
     run, _, number = text.rpartition("/")
     own = bucket.rpartition("/")[2]
     return number.isdecimal() and int(number) == int(own) and run_of(bucket).startswith(run)
+
+
+def _called(server: str, names: Iterable[str]) -> list[str]:
+    """Who of these has this name, or else, but for the number behind the point, this one."""
+    known = list(names)
+    return [each for each in known if each == server] or [
+        each for each in known if each.rpartition(".")[0] == server
+    ]

@@ -83,10 +83,13 @@ class Reaching:
             return f"no controller has answered for {waited:.0f} s, and is asked again: {why}"
         others = why_others(self._places, self._lost, self._others)
         self._others.clear()
-        etcd = (
-            f"most members of the etcd at {self._etcd} are" if self._etcd else "most members of its etcd are"
-        )
+        if self._etcd:
+            see = f"most members of the etcd at {self._etcd} are there"
+        elif len(self._places) == 1:
+            see = "its state.sqlite is there, and its disk has room; with etcd, most of its members"
+        else:
+            see = "most members of its etcd are there"
         return (
             f"{count} of the controllers at {self._controllers} {'answers' if count == 1 else 'answer'}, and "
-            f"none has led for {waited:.0f} s: see whether {etcd} there; it is asked again{others}"
+            f"none has led for {waited:.0f} s: see whether {see}; it is asked again{others}"
         )

@@ -39,7 +39,7 @@ from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
 from cotswold.cluster.transport import Endpoint, Ready
-from cotswold.cluster.unreached import why_others, why_unreached
+from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
@@ -266,11 +266,7 @@ class ReplicaOpening(Opening):
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
         places, lost = places_by_name(self._settings.standing), servers.post.lost
         if following := servers.post.following:
-            raise MachineError(
-                f"{said}, and {', '.join(following)} did, which does not lead: name all controllers in "
-                "cluster.parameter_servers; if these are all, most of etcd's members are gone, as hosts say"
-                f"{why_others(places, lost, following)}"
-            )
+            raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 
     def _conversation(self, machine: Dispatcher, made: Made) -> ReplicaConversation:

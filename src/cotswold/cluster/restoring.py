@@ -65,9 +65,8 @@ def told(rows: Sequence[Restored]) -> dict[str, object]:
     lost = sum(max(0, each.before - each.now) for each in rows)
     whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
     had = f"{counted(before, 'update')} when they were counted last, and {now:,} on the disk"
-    sentence = (
-        f"{whose}: {counted(len(rows), 'shard')} had {had}; {lost:,} {'is' if lost == 1 else 'are'} lost"
-    )
+    gone = f"{lost:,} {'is' if lost == 1 else 'are'}" if lost else "none is"
+    sentence = f"{whose}: {counted(len(rows), 'shard')} had {had}; of those counted then {gone} lost"
     return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}
 
 

@@ -39,6 +39,7 @@ from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of, places_by_name
 from cotswold.cluster.state import Place
 from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
+from cotswold.cluster.transport.address import is_taken
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -195,6 +196,7 @@ class Station:
             self._logs = settings.folder / "logs"
             self._logs.mkdir(parents=True, exist_ok=True)
             opened.enter_context(DirectoryLock(settings.folder, "cluster host"))
+            self._refuse_taken_port()
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
             reach = Reach(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
             self._reach = reach
@@ -318,6 +320,18 @@ class Station:
         self.close()
 
     # --- who is to be here ---
+
+    def _refuse_taken_port(self) -> None:
+        """Before a server begins that would be taken for one of the cluster whose controller is there."""
+        if self._settings.own_controller is None:
+            return
+        host, port = self._settings.own_controller
+        if is_taken(host, port):
+            raise UserError(
+                f"port {port} of {host} is taken, by the controller of a cluster perhaps: add servers to "
+                f"that with `cotswold cluster add --controllers {host}:{port}`, or name another port, the same "
+                f"on all hosts: --controllers {host}:{port + 2}"
+            )
 
     def _refuse_strange_disks(self) -> None:
         folder = self._settings.folder / DISKS

@@ -49,3 +49,22 @@ def why_others(places: Mapping[str, str], lost: Mapping[str, Lost], following: C
     """
     others = {name: place for name, place in places.items() if name not in following}
     return f"; {why_unreached(others, lost)}" if others else ""
+
+
+def why_none_leads(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
+    """The same where ``following`` have answered, and lead no others.
+
+    >>> why_none_leads({"a": "10.0.0.1:7400"}, {}, ["a"]).partition(":")[0]
+    'a answered, and does not lead'
+    """
+    if len(places) == 1:
+        return (
+            f"{', '.join(following)} answered, and does not lead: its host says why (its state.sqlite is "
+            "gone, or its disk is full; with etcd, most of its members are gone); if there are other "
+            "controllers, name them all"
+        )
+    return (
+        f"{', '.join(following)} answered, and none leads: name all controllers that there are; if these "
+        "are all, their state is not reached (most of etcd's members are gone, or a disk is full), as their "
+        f"hosts say{why_others(places, lost, following)}"
+    )

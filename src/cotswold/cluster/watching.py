@@ -131,6 +131,8 @@ class _Counted:
     """Since when an answer is awaited."""
     answered: float = float("-inf")
     counts: Counts | None = None
+    leads: tuple[int, int] | None = None
+    """How many buckets it led when it said so, and in which term at most."""
     replicas: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Updates of each replica, their mean staleness, and the most."""
     rate: Rate = field(default_factory=Rate)
@@ -147,7 +149,11 @@ class Watching:
         """A replica or a server has said something of itself."""
         if isinstance(message, Counts):
             server = self._servers.setdefault(message.server, _Counted())
-            server.asked, server.answered, server.counts = None, now, message
+            leads = None if message.parts is None else (message.parts.leads, message.parts.term)
+            before = 0 if server.counts is None else server.counts.updates
+            if leads != server.leads or message.updates < before:  # what others had applied came, or went
+                server.rate = Rate()
+            server.asked, server.answered, server.counts, server.leads = None, now, message, leads
             server.rate.add(now, message.updates)
             server.replicas = {name: figures for name, *figures in message.replicas}
             return

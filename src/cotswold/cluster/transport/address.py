@@ -9,8 +9,10 @@ do not are hosts of their own.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -141,6 +143,19 @@ class Address:
 
 
 @cache
+def is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens at this port of this machine."""
+    for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has just been closed is free
+            try:
+                probe.bind(place)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return True
+    return False
+
+
 def this_host() -> str:
     """What processes of one host have in common, in a word."""
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.servers import Known
-from cotswold.server.copies.saved import is_restored
+from cotswold.server.copies.saved import disk_of, is_restored
 from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 from cotswold.server.names import run_of
 
@@ -32,11 +32,7 @@ def looked(
         epoch,
         control.copies,
         control.least,
-        tuple(
-            _server(known, now)
-            for name, known in sorted(board.servers.of.items())
-            if known.copies or not is_restored(name)
-        ),
+        tuple(_server(known, now) for known in _shown(board)),
         tuple(RunSeen(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
             BucketSeen(each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling))
@@ -45,6 +41,20 @@ def looked(
         len(board.learning),
         events,
     )
+
+
+def _shown(board: Board) -> list[Known]:
+    """Those that have something, or may have again: not whoever is silent, has nothing, and had a disk from
+    which another goes on."""
+    known = [each for _, each in sorted(board.servers.of.items())]
+    disks = {disk_of(each.name) for each in known if each.is_living}
+    return [
+        each
+        for each in known
+        if each.copies
+        or each.is_living
+        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_ended))
+    ]
 
 
 def _server(known: Known, now: float) -> ServerSeen:

@@ -327,7 +327,8 @@ class Reign:
         for known in self.board.servers.gone(now):
             is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
             why = f"has said nothing for {self.control.lease_seconds:g} s"
-            short = f"missed {counted(known.missed(now), 'heartbeat')}"
+            missed = known.missed(now)
+            short = f"missed {counted(missed, 'heartbeat')}" if missed else "said nothing any more"
             if is_heard:
                 why = f"has heard no controller for {now - known.answered_at:.1f} s, and is heard"
                 short = "heard no controller"
