@@ -22,8 +22,8 @@ from measures.downpour.road import opened, stretch
 LEAST_WANTED = 0.97
 SETTLING_SECONDS = 1.0
 _SELDOM_SECONDS = 60.0
-"""With one copy and no disks servers are of another kind: these have disks, and write to them so seldom. What is
-on no disk the run keeps an account of, which grows, so that it gets slower where nothing is ever written."""
+"""With one copy and no disks servers are of another kind: these have disks, and write to them so seldom. Of
+what is on no disk the run keeps an account, which would grow, and take longer, where nothing is written."""
 _SILENCE_SECONDS = 600.0
 """Nobody listens to the replicas whose turn it is not."""
 

@@ -329,8 +329,8 @@ class Station:
         if is_taken(host, port):
             raise UserError(
                 f"port {port} of {host} is taken, by the controller of a cluster perhaps: add servers to "
-                f"that with `cotswold cluster add --controllers {host}:{port}`, or name another port, the same "
-                f"on all hosts: --controllers {host}:{port + 2}"
+                f"that with `cotswold cluster add --controllers {host}:{port}`, or name another port, "
+                f"the same on all hosts: --controllers {host}:{port + 2}"
             )
 
     def _refuse_strange_disks(self) -> None:

@@ -142,7 +142,6 @@ class Address:
         return self.tcp, self.mode
 
 
-@cache
 def is_taken(host: str, port: int) -> bool:
     """Whether somebody listens at this port of this machine."""
     for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -156,6 +155,7 @@ def is_taken(host: str, port: int) -> bool:
     return False
 
 
+@cache
 def this_host() -> str:
     """What processes of one host have in common, in a word."""
     try:
