@@ -138,7 +138,8 @@ def test_a_run_is_told_why_the_others_do_not_answer_where_a_controller_follows(
         free_ports(2) as (follows, away),
         controllers(token, [follows], lambda name, message: [NotLeading(1, "")]),
         pytest.raises(
-            MachineError, match=f"does not lead: .* as hosts say; at 127.0.0.1:{away} nobody listens"
+            MachineError,
+            match=f"and none leads: .* as their hosts say; at 127.0.0.1:{away} nobody listens",
         ),
     ):
         opened(**at(f"127.0.0.1:{follows}", f"127.0.0.1:{away}"), start=2.0).close()
