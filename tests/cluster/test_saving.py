@@ -218,19 +218,25 @@ class Taking:
         self.said.append(sentence)
 
 
+def taken_in_turns(disk: Taking, seconds: float, pause: float) -> list[int]:
+    """How many buckets, which change all the time, a disk is given each time."""
+    machine, now, turns = Machine(), 0.0, list[int]()
+    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
+    while now < seconds:
+        now += pause
+        machine.change()
+        disk.taken.clear()
+        saving.tick(now)
+        turns.append(len(disk.taken))
+    return turns
+
+
 @pytest.mark.parametrize(("together", "most"), [(1, 1), (16, 2), (1 << 20, len(BUCKETS))])
 def test_so_much_is_given_together_that_a_write_is_worth_it_and_no_more(
     together: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saving_module, "_TOGETHER_BYTES", together)  # each bucket has eight
-    machine, disk, now, turns = Machine(), Taking(), 0.0, list[int]()
-    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
-    while now < 20.0:
-        now += 0.05
-        machine.change()
-        disk.taken.clear()
-        saving.tick(now)
-        turns.append(len(disk.taken))
+    turns = taken_in_turns(Taking(), 20.0, 0.05)
     assert max(turns) == most
     cycles = 20.0 / GIVEN_AFTER
     assert 0.8 * cycles <= sum(turns) / len(BUCKETS) <= 1.2 * cycles, "however they are given, as often"
@@ -238,15 +244,8 @@ def test_so_much_is_given_together_that_a_write_is_worth_it_and_no_more(
 
 @pytest.mark.parametrize(("slowest", "after"), [(0.0, 0.75), (0.05, 0.75), (0.15, 0.55), (2.0, 0.45)])
 def test_a_slower_disk_is_given_what_is_different_earlier(slowest: float, after: float) -> None:
-    machine, disk, now, turns = Machine(), Taking(slowest), 0.0, 0
-    saving = Saving(cast(Any, machine), cast(Any, disk), 1.0, now)
-    while now < 60.0:
-        now += 0.01
-        machine.change()
-        disk.taken.clear()
-        saving.tick(now)
-        turns += bool(disk.taken)
-    assert turns == pytest.approx(60.0 / after, rel=0.05)
+    turns = taken_in_turns(Taking(slowest), 60.0, 0.01)
+    assert sum(map(bool, turns)) == pytest.approx(60.0 / after, rel=0.05)
 
 
 def test_a_slow_disk_makes_the_window_longer_and_that_is_shown_and_said(server: Server) -> None:
