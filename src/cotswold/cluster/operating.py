@@ -248,8 +248,8 @@ class Operator:
                     return message
                 case _:
                     pass
-        places, lost = places_by_name(self._places), self._post.lost
-        if following := self._post.following:
+        places, lost = places_by_name(self._places), self._post.calls.lost
+        if following := self._post.calls.following:
             why = why_none_leads(places, lost, following)
             raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")
         why = why_unreached(places, lost)

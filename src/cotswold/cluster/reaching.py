@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.cluster.transport import Lost
-from cotswold.cluster.unreached import why_others, why_unreached
+from cotswold.cluster.unreached import Calls, why_others, why_unreached
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
 _GROWS, _MOST_SECONDS = 5.0, 300.0
@@ -38,10 +38,7 @@ class Reaching:
         """When it was looked last whether anything is due."""
         self._told = 0.0
         """After how many seconds it was said last that nobody answers; 0 where it was not."""
-        self._others: dict[str, None] = {}
-        """Controllers that have answered meanwhile, and do not lead."""
-        self._lost: dict[str, Lost] = {}
-        """How the last calls of controllers ended since one that leads answered."""
+        self._calls = Calls()
 
     def asks(self, now: float) -> bool:
         """Whether to ask now."""
@@ -52,21 +49,18 @@ class Reaching:
 
     def follows(self, controller: str) -> None:
         """One has answered that does not lead."""
-        self._others[controller] = None
-        self._lost.pop(controller, None)
+        self._calls.heard(controller, leads=False)
 
     def lost(self, lost: Lost) -> None:
         """A call of a controller has ended."""
         if lost.peer in self._places:
-            self._lost[lost.peer] = lost
-            self._others.pop(lost.peer, None)
+            self._calls.ended(lost)
 
     def answered(self, now: float) -> str:
         """One that leads has answered: what is to be said, if anything."""
         waited, told = now - self._since, self._told
         self._since, self._is_answered, self._told, self._patience = now, True, 0.0, _LATER_SECONDS
-        self._others.clear()
-        self._lost.clear()
+        self._calls = Calls()
         return f"a controller leads, and is reached, after {waited:.0f} s" if told else ""
 
     def due(self, now: float) -> str:
@@ -77,12 +71,13 @@ class Reaching:
         waited = now - self._since
         if waited < max(self._patience, min(_GROWS * self._told, self._told + _MOST_SECONDS)):
             return ""
-        self._told, count = waited, len(self._others)
+        following, lost = self._calls.following, self._calls.lost
+        self._told, count = waited, len(following)
         if not count:
-            why = why_unreached(self._places, self._lost)
+            why = why_unreached(self._places, lost)
             return f"no controller has answered for {waited:.0f} s, and is asked again: {why}"
-        others = why_others(self._places, self._lost, self._others)
-        self._others.clear()
+        others = why_others(self._places, lost, following)
+        following.clear()
         if self._etcd:
             see = f"most members of the etcd at {self._etcd} are there"
         elif len(self._places) == 1:

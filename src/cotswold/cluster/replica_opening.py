@@ -264,8 +264,8 @@ class ReplicaOpening(Opening):
                 case _:
                     pass
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
-        places, lost = places_by_name(self._settings.standing), servers.post.lost
-        if following := servers.post.following:
+        places, lost = places_by_name(self._settings.standing), servers.post.calls.lost
+        if following := servers.post.calls.following:
             raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 

@@ -18,6 +18,7 @@ from cotswold.cluster.messages import Controllers
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
 from cotswold.cluster.transport import Endpoint, Lost
+from cotswold.cluster.unreached import Calls
 from cotswold.server.copies.routing import Router, ToRouter
 from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
 
@@ -39,10 +40,8 @@ class RoutedPost(Post):
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
         self._moved: list[str] = []
-        self.following: dict[str, None] = {}
-        """Controllers that have said that they do not lead since one that leads answered, and are there."""
-        self.lost: dict[str, Lost] = {}
-        """How the last call of controllers ended of which nothing was heard since."""
+        self.calls = Calls()
+        """Of controllers."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -115,14 +114,10 @@ class RoutedPost(Post):
 
     def _routed(self, event: Event | None) -> Event | None:
         """What is for whoever uses this."""
-        if isinstance(event, Letter):
-            self.lost.pop(event.sender, None)
-            if event.sender in self._controllers and not isinstance(event.message, NotLeading):
-                self.following.clear()
+        if isinstance(event, Letter) and event.sender in self._controllers:
+            self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeading))
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
-                if isinstance(message, NotLeading):
-                    self.following[sender] = None
                 said = self._router.receive(sender, message, time.monotonic())
                 if isinstance(message, Found) and message.number:
                     return event
@@ -137,8 +132,7 @@ class RoutedPost(Post):
                 self._router.lost(peer)
                 return None
             case Lost(peer) if peer in self._controllers:
-                self.lost[peer] = event
-                self.following.pop(peer, None)
+                self.calls.ended(event)
                 return None
             case _:
                 return event

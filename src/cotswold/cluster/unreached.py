@@ -1,11 +1,12 @@
 """Why controllers that were called have not answered, in words, with what is to be looked at.
 
-Knows: what became of the last call of each. Does not know: who called, for how long it was waited.
+Knows: what became of the last call of each, who leads none. Does not know: who called, how long was waited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from cotswold.cluster.transport import End, Lost
 
@@ -23,6 +24,29 @@ _SAID = {
     ),
     End.SILENT: "from {} nothing is heard: the process there is stopped, or the network lets nothing pass",
 }
+
+
+@dataclass
+class Calls:
+    """What became of the calls of controllers."""
+
+    following: dict[str, None] = field(default_factory=dict)
+    """Those that have said that they do not lead since one that leads answered, and are there."""
+    lost: dict[str, Lost] = field(default_factory=dict)
+    """How the last call ended of those of which nothing was heard since."""
+
+    def heard(self, controller: str, *, leads: bool) -> None:
+        """One has answered."""
+        self.lost.pop(controller, None)
+        if leads:
+            self.following.clear()
+        else:
+            self.following[controller] = None
+
+    def ended(self, lost: Lost) -> None:
+        """A call has ended."""
+        self.lost[lost.peer] = lost
+        self.following.pop(lost.peer, None)
 
 
 def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
