@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cotswold.cluster.blocks import Backlog, BlockKey, Policy, Snapshot
 
-POLICY = Policy(bytes_max=1000, group_bytes=300, delay_seconds=1.0, retry_seconds=0.5)
+POLICY = Policy(bytes_max=1000, group_bytes=300, retry_seconds=0.5)
 A, B = BlockKey("a", 0), BlockKey("b", 0)
 
 
@@ -25,13 +25,15 @@ def test_a_newer_snapshot_folds_into_the_one_that_waits() -> None:
     assert (group.index, group.blocks) == (2, {A: b"\2" * 10, B: b"\1" * 10})
 
 
-def test_a_change_is_due_after_its_delay_or_when_a_group_waits() -> None:
+def test_what_waits_is_due_at_once_the_oldest_first_and_no_more_than_a_group() -> None:
     backlog = Backlog(POLICY)
-    assert backlog.due_at() is None
-    backlog.offer(of(1), 5.0)
-    assert backlog.due_at() == 6.0 and not backlog.take(5.9)
+    assert backlog.due_at() is None and not backlog.take(5.0)
     backlog.offer(of(1, bucket="bucket 2", size=300), 5.5)
-    assert backlog.take(5.6) == (of(1),)  # the oldest first, and no more than a group
+    backlog.offer(of(1), 5.0)
+    assert backlog.take(5.5) == (of(1),)
+    assert backlog.due_at() is None and not backlog.take(5.6), "one is being written"
+    backlog.written()
+    assert backlog.take(5.6) == (of(1, bucket="bucket 2", size=300),)
 
 
 def test_what_failed_is_tried_again_later_each_time_under_what_is_newer() -> None:
@@ -144,7 +146,7 @@ class Backlogs(RuleBasedStateMachine):
             self.failed()
         for _ in range(100):
             self.now += 10
-            self.group = self.backlog.take_at_end(self.now)
+            self.group = self.backlog.take(self.now)
             if self.group:
                 self.written()
         assert self.backlog.is_empty

@@ -12,7 +12,7 @@ from cotswold.cluster.blocks import BlockKey, BlockStore, Flusher, Policy, Snaps
 from cotswold.errors import DiskFullError
 
 KEY = BlockKey("weights", 0)
-AT_ONCE = Policy(delay_seconds=0.0, retry_seconds=0.01)
+AT_ONCE = Policy(retry_seconds=0.01)
 WITHIN = 10.0
 
 Said = queue.SimpleQueue[Written | WriteFailed]
@@ -105,7 +105,7 @@ def test_writes_that_fail_are_told_and_tried_again_with_the_newest() -> None:
 def test_an_offer_does_not_wait_for_a_disk_that_hangs_and_is_refused_where_there_is_no_room() -> None:
     store = Fake()
     store.may_write.clear()
-    flusher = Flusher(store, lambda told: None, Policy(bytes_max=1000, delay_seconds=0.0))
+    flusher = Flusher(store, lambda told: None, Policy(bytes_max=1000))
     assert flusher.offer(of(1, size=600))
     assert store.began.wait(WITHIN)
     assert not flusher.offer(of(2, size=600))
@@ -114,13 +114,13 @@ def test_an_offer_does_not_wait_for_a_disk_that_hangs_and_is_refused_where_there
     store.may_write.set()
 
 
-def test_a_close_writes_all_that_waits_without_delay() -> None:
+def test_a_close_writes_all_that_waits() -> None:
     store = Fake(failures=1)
-    flusher = Flusher(
-        store, lambda told: None, Policy(delay_seconds=1000.0, group_bytes=20, retry_seconds=0.01)
-    )
+    store.may_write.clear()
+    flusher = Flusher(store, lambda told: None, Policy(group_bytes=20, retry_seconds=0.01))
     for number in range(5):
         assert flusher.offer(of(number, f"bucket {number}"))
+    store.may_write.set()
     assert flusher.close(WITHIN)
     assert store.written == {f"bucket {number}": number for number in range(5)}
     with pytest.raises(RuntimeError, match="closed"):

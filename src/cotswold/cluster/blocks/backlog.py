@@ -19,14 +19,12 @@ RETRY_SECONDS_MOST = 5.0
 
 @dataclass(frozen=True)
 class Policy:
-    """How much may wait, and for how long."""
+    """How much may wait, and how soon what failed is tried again."""
 
     bytes_max: int = 256 << 20
     """Of all that waits or is being written, unless one snapshot alone has more."""
     group_bytes: int = 32 << 20
-    """A group is written as soon as so much waits; it takes no more, unless one snapshot alone has more."""
-    delay_seconds: float = 0.5
-    """A change waits for no longer than this for others to fold with it."""
+    """A group takes no more, unless one snapshot alone has more."""
     retry_seconds: float = 0.1
     """After a write that failed; twice as long after each further one, up to 5 s."""
 
@@ -91,18 +89,12 @@ class Backlog:
         """When the next group is to be taken, which may be past; None where nothing is to be."""
         if self._writing or not self._waiting:
             return None
-        oldest = min(each.since for each in self._waiting.values())
-        is_full = sum(each.bytes for each in self._waiting.values()) >= self._policy.group_bytes
-        return max(oldest if is_full else oldest + self._policy.delay_seconds, self._retry_at)
+        return self._retry_at
 
     def take(self, now: float) -> tuple[Snapshot, ...]:
         """The group that is due, oldest changes first; it is being written from now on."""
         due = self.due_at()
         return self._taken() if due is not None and due <= now else ()
-
-    def take_at_end(self, now: float) -> tuple[Snapshot, ...]:
-        """A group, due or not, since nothing will fold with it; after a failure it waits all the same."""
-        return self._taken() if self._waiting and not self._writing and self._retry_at <= now else ()
 
     def _taken(self) -> tuple[Snapshot, ...]:
         assert not self._writing

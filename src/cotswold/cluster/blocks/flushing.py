@@ -158,9 +158,8 @@ class Flusher:
         with self._changed:
             while not self._is_abandoned:
                 now = self._clock()
-                take = self._backlog.take_at_end if self._is_closing else self._backlog.take
                 drops = tuple(self._drops) if self._backlog.retry_at() <= now else ()
-                group = take(now)
+                group = self._backlog.take(now)
                 if drops or group:
                     self._drops, self._is_dropping = {}, bool(drops)
                     self._began = now

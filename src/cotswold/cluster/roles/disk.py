@@ -22,7 +22,6 @@ from cotswold.cluster.blocks import (
     DamagedError,
     Flusher,
     Head,
-    Policy,
     Renewed,
     WriteFailed,
     Written,
@@ -35,8 +34,6 @@ from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import ASIDE, Saved
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
-_AT_ONCE = Policy(delay_seconds=0.0)
-"""What is given has waited already (`saving`)."""
 _WRITES = 16
 """So many of the last ones tell how slow the disk is."""
 _SCRUB_SECONDS = 1.0
@@ -80,7 +77,7 @@ class Disk:
         """Those that were there at first."""
         self._first = max((each.index for each in heads.values()), default=0)
         """Numbers of `write` are added to it: no block has had such a one before."""
-        self._flusher = Flusher(self._store, self._tell, _AT_ONCE)
+        self._flusher = Flusher(self._store, self._tell)
         self._took = deque[float](maxlen=_WRITES)
         """Seconds of each of the last writes."""
         self._last = ""
