@@ -354,22 +354,30 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
     assert samples.hand_out(2, 9) is None
 
 
-def test_what_is_free_of_an_epoch_before_is_left_out_when_the_next_ends() -> None:
+def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
     samples = Samples(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.next_epoch()
     samples.revoked({1: ()})
     samples.next_epoch()
-    assert [each.left_out for each in samples.accounts.values()] == [4, 4, 0]
-    again = Samples.restored(4, samples.state())
-    assert again.state() == samples.state()
+    assert [each.left_out for each in samples.accounts.values()] == [0, 4, 0]
+    assert samples.hand_out(2, 4) == (0, 4)
+
+
+def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.stop()
+    samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
+    total = samples.total
+    assert (total.counted, total.lost, samples.free, samples.is_stopped) == (4, 2, 2, False)
 
 
 def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
     samples = Samples(10)
     samples.hand_out(1, 6)
-    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], bereft=[1])
+    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
 

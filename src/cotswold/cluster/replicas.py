@@ -193,9 +193,11 @@ class Replicas:
 
     def pause(self) -> None:
         """Hand out no more, and wait until all that was handed out is settled: the vectors then have exactly
-        the samples that count, and do not change. Raises as `proceed`."""
-        self._machine.is_paused = True
-        self._conversation.wait(lambda: not self._machine.ledger.open)
+        the samples that count, and do not change. Raises as `proceed`.
+
+        Samples that some servers have and others lack are handed out first, until all have them."""
+        self._machine.is_paused, ledger = True, self._machine.ledger
+        self._conversation.wait(lambda: not (ledger.open or ledger.divided))
 
     def go_on(self) -> None:
         """Hand out samples again."""
@@ -222,6 +224,7 @@ class Replicas:
         while len(versions) < len(self._begun.shards):  # some may be on their way to another server
             self._conversation.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
+        self._machine.ledger.tear()  # where servers lost their memory once all was over
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
 
     def begin_checkpoint(self) -> bool:

@@ -8,6 +8,7 @@ many ranges there are, not with how many places.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -68,6 +69,19 @@ def without(left: Ranges, right: Ranges) -> Ranges:
         if start < stop:
             found.append((start, stop))
     return tuple(found)
+
+
+def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
+    """The places from start to before stop, in a time that grows with what is found.
+
+    >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
+    ((2, 3), (5, 7))
+    """
+    first = bisect_left(ranges, (start,))
+    if first and ranges[first - 1][1] > start:
+        first -= 1
+    found = ranges[first : bisect_left(ranges, (stop,))]
+    return tuple((max(one, start), min(other, stop)) for one, other in found)
 
 
 def size(ranges: Ranges) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cotswold.server.messages import Applied, Change, Ranges, SessionState, UpdateRefused
-from cotswold.server.ranges import joined, without
+from cotswold.server.ranges import joined, part_of, without
 from cotswold.server.staleness import Histogram
 
 
@@ -165,6 +165,16 @@ class Sessions:
     def newest(self) -> int:
         """The greatest number of all."""
         return max(self._all, default=0)
+
+    def applied_of(self, samples: Ranges) -> Ranges:
+        """Those of these places that any session has applied, and that are not settled."""
+        found = [
+            part
+            for each in self._all.values()
+            for start, stop in samples
+            for part in part_of(each.samples, start, stop)
+        ]
+        return joined(found)
 
     @property
     def past(self) -> tuple[int, ...]:

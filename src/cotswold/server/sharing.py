@@ -131,7 +131,7 @@ class _Epoch:
         """A session is over."""
         del self.sessions[session.name, session.number]
         died = joined(session.taken) if is_dead and not self.stream.at_least_once else ()
-        self.ledger.ended(session.key, [(died, ()), ((), ())])
+        self.ledger.ended(session.key, [(died, ()), ((), died)])
 
     def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
         """Deal what there is room for; whether anything is new for the session."""

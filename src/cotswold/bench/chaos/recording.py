@@ -33,12 +33,12 @@ class Recorded(Samples):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
         """What servers had, of a session that is over."""
         self.said(session, servers)
         left = joined(self.open_of(session))
-        lost = super().ended(session, servers, bereft)
-        self.revoked_places += [lost] if bereft else []
+        lost = super().ended(session, servers, back)
+        self.revoked_places += [lost] if back else []
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(left, applied)))
         return lost
