@@ -224,3 +224,9 @@ def test_every_message_is_read_as_the_specification_says(kind: type, data: st.Da
             decode({"message": fields}, _BUFFERS)
         return
     assert repr(decode({"message": fields}, _BUFFERS)[0]) == expected  # as text, where NaN equals itself
+
+
+def test_a_sentence_with_a_name_that_is_no_text_travels_with_its_surrogates_written_out() -> None:
+    header, buffers = encode(m.UpdateRefused(1, "a", 7, "no file caf\udce9", False))
+    (found,) = decode(msgpack.unpackb(header), buffers)
+    assert found == m.UpdateRefused(1, "a", 7, r"no file caf\udce9", False)

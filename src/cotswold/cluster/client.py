@@ -27,6 +27,7 @@ import numpy as np
 
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Farewell, Terms, Visit
+from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
@@ -87,6 +88,7 @@ class Client:
         self._machine: Visitor | None = None
         self._error: CotswoldError | None = None
         self._is_closing = False
+        self._process = OwnProcess(self._where)
         self._point: Array = np.empty(0)
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
@@ -128,7 +130,8 @@ class Client:
 
     def pull(self) -> Array:
         """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
-        servers are lost."""
+        servers are lost, UserError in a fork of the process that connected."""
+        self._process.require()
         with self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
@@ -147,8 +150,9 @@ class Client:
         once every server has applied it.
 
         Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
-        was pulled since; MachineError where they are lost.
+        was pulled since; MachineError where they are lost; UserError in a fork of the process that connected.
         """
+        self._process.require()
         if self._is_stale:
             raise PushRefusedError(
                 "the push before was dropped, for it was too stale, and so would be this one; pull first"
@@ -167,13 +171,19 @@ class Client:
         return _told(outcome, base)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        if not self._process.is_this:
+            return
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
             self._tell(())
         self._thread.join()
+
+    def abandon(self) -> None:
+        """Leave soon, without a wait or a lock: a garbage collector may call it in any thread."""
+        self._is_closing = True
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,8 @@ Knows: the classes of messages, how they are written. Does not know: what a mess
 
 A message is a list: the name of its class, then its fields in order. Several that go together are a list of
 such. A buffer is a number, its place among the buffers; a row of buffers the places of the first and behind
-the last. Whatever arrives is checked against the types of the
+the last. A text that is no UTF-8, such as the name of a file in a sentence, travels with its surrogates
+written out (``\\udce9``). Whatever arrives is checked against the types of the
 fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
 
 Of another release a message may have another name or number of fields; then it is refused by its name, with
@@ -72,7 +73,8 @@ class Packing:
     def packed(self) -> tuple[bytes, list[Buffer]]:
         """The header in msgpack, and the buffers beside it, which are not copied; raises ValueError where the
         list of what is said is too long."""
-        packed: bytes = msgpack.packb(self._written if len(self._written) > 1 else self._written[0])
+        said = self._written if len(self._written) > 1 else self._written[0]
+        packed: bytes = msgpack.packb(said, unicode_errors="backslashreplace")
         if len(packed) > _LONG_BYTES:
             raise ValueError(f"a list of {len(packed)} bytes is too long; put what is long into buffers")
         if len(packed) > _HEADER_BYTES:

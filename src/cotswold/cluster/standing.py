@@ -207,7 +207,7 @@ class StandingServers:
     def tell(self, client: str) -> None:
         """Where controllers are, a client has been told for ever."""
 
-    def ended(self, name: str, why: str, now: float) -> None:
+    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """That is somebody else's."""
 
     def create(self, wanted: Create) -> None:

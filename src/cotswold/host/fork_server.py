@@ -22,7 +22,7 @@ from cotswold.host.child import Child
 from cotswold.host.cores import granted_cores
 from cotswold.host.fork_loop import THREADS, send
 from cotswold.host.forked import Fork
-from cotswold.host.processes import Call, how
+from cotswold.host.processes import LOST, Call, how
 
 START_SECONDS = 120.0
 """The longest that a start may take: the first waits for the imports."""
@@ -255,4 +255,7 @@ class Forked:
         if self._code is None:
             code = self._server.code()
             end = "ended" if code is None else how(code)
-            self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
+            if sys.platform == "linux":
+                self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
+            else:  # only Linux kills it then
+                self._code, self._why = LOST, f"was lost with the fork server, which {end}"
