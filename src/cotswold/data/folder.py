@@ -6,11 +6,12 @@ Knows: which files are pictures (by suffix), symbolic links. Does not know: deco
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from cotswold.data.contents import digests
 from cotswold.data.picture import BrokenPictureError, open_picture
 from cotswold.data.source import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.errors import SourceError
@@ -98,13 +99,16 @@ class FolderSource(NamedFiles):
                 f"{root} holds no pictures (no .jpg, .png, .tif, ...); give the folder that does"
             )
         names = [names[index] for index in chosen(names, include, exclude, str(root))]
-        sizes = [_size(root / name) for name in names]
-        super().__init__(str(root), names, sizes, labels)
+        super().__init__(str(root), names, labels)
 
     def opened(self, index: int) -> Image.Image:
         """Open the file."""
         name = self.name(index)
         return open_picture(name, self._root / name)
+
+    def contents(self) -> Sequence[object]:
+        """Digests of all files; those that have not changed since the last time are not read again."""
+        return digests(self._root, self._root, self._names)
 
     def begins(self, index: int) -> bytes:
         """Read the beginning of the file, if it is one; links are followed."""
@@ -120,11 +124,3 @@ class FolderSource(NamedFiles):
         count = len(self._closed)
         closed = (f"{count:,} folders may not be read and were left out: {named}",) if count else ()
         return (*super().settle(), *closed)
-
-
-def _size(path: Path) -> int:
-    """Bytes, or -1 for a link that leads nowhere."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1

@@ -255,11 +255,10 @@ class Paths:
 class NamedFiles(Source):
     """Pictures that are files with paths, as `Paths` tells."""
 
-    def __init__(self, where: str, names: Sequence[str], sizes: Sequence[int], labels: Labels) -> None:
+    def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
         if labels == "file":
             raise SourceError(f'{where} has no label file; use labels = "folders" or "none"')
         self._names = list(names)
-        self._identity = hashed(["files", *names, *sizes])
         self._paths = Paths(where, names, labels)
         self.classes = self._paths.classes
 
@@ -304,7 +303,11 @@ class NamedFiles(Source):
         """What its folder is called; None where that is its label."""
         return self._paths.split_of(index)
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over the paths and sizes of the files."""
-        return self._identity
+        """A hash over the paths and contents of the files."""
+        return hashed(["files", *self._names, *self.contents()])
+
+    @abstractmethod
+    def contents(self) -> Sequence[object]:
+        """A digest of each file."""
