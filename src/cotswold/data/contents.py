@@ -107,7 +107,7 @@ def _hashed(name: str, path: str) -> tuple[bytes, int, bytes]:
     try:
         with open_reading(path) as file:
             key, changed_ns = _key(name, os.fstat(file.fileno()))
-            digest = hashlib.file_digest(file, "sha256").digest()
+            digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]  # it is buffered
             is_same = _key(name, os.fstat(file.fileno()))[0] == key
     except OSError:
         return b"", 0, b""
