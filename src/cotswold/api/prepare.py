@@ -6,6 +6,7 @@ prepared.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,7 +63,8 @@ def prepare(
     (`cotswold recipe explain data`), as are their defaults. ``jobs``: processes, all cores by default.
     Files that have the size, times and inode of the last call are not read again to tell whether they
     changed; with ``recheck`` they are.
-    ``on_summary`` hears how many samples were prepared and left out. Raises SourceError, StoreError, and
+    ``on_summary`` hears how many samples were prepared and left out; without it a RuntimeWarning names the
+    pictures that could not be read. Raises SourceError, StoreError, and
     UserError for a choice that does not apply to such samples.
     """
     from cotswold import data
@@ -119,9 +121,12 @@ def prepare(
             jobs=jobs,
             progress=advance,
         )
+    store = data.Store(summary.path)
     if on_summary is not None:
         on_summary(summary)
-    return data.Store(summary.path)
+    elif store.broken_note is not None:
+        warnings.warn(store.broken_note, RuntimeWarning, stacklevel=2)
+    return store
 
 
 def _preparation(

@@ -160,7 +160,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
-        marks = _labels_for(name, shape[0], archive)
+        marks = _labels_for(path, name, shape[0], archive) if labels == "file" else None
         load = partial(_npz_pictures, path, name)
         parts.append(PictureArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
@@ -225,7 +225,7 @@ def _split_in(name: str) -> str | None:
     return next((split for word in _words(name) if (split := split_named(word))), None)
 
 
-def _labels_for(name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
+def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
     """The integer array of the same length and split, if there is exactly one."""
     found = [
         other
@@ -238,4 +238,10 @@ def _labels_for(name: str, count: int, archive: Npz) -> NDArray[np.int64] | None
     if len(found) != 1:
         return None
     labels = archive[found[0]].reshape(-1)
-    return None if int(labels.min(initial=0)) < 0 else labels.astype(np.int64)
+    negative = np.flatnonzero(labels < 0)
+    if len(negative):
+        raise SourceError(
+            f"{path}:{found[0]}[{negative[0]}] is a label of {labels[negative[0]]}, and classes are numbered "
+            f"from 0; {len(negative):,} labels are negative: leave these samples out, or number the classes"
+        )
+    return labels.astype(np.int64)
