@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,18 @@ def test_identity_follows_the_contents_and_not_the_place(tmp_path: Path) -> None
     labelled = open_vectors(tmp_path / "a" / "x.npy", labels="file").identity
     np.save(tmp_path / "a" / "x.labels.npy", Y[::-1])
     assert labelled != open_vectors(tmp_path / "a" / "x.npy", labels="file").identity
+
+
+@pytest.mark.parametrize("name", ["vectors", "pictures"])
+def test_a_negative_number_among_the_numbers_of_classes_is_refused(name: str, tmp_path: Path) -> None:
+    labels = np.arange(20) % 3
+    labels[[5, 7]] = -1
+    np.savez(tmp_path / "a.npz", x=X if name == "vectors" else np.zeros((20, 4, 4), np.uint8), labels=labels)
+    with pytest.raises(SourceError, match=r"(x|labels)\[5\] is a label of -1, .* 2 (samples|labels)"):
+        open_samples(tmp_path / "a.npz", labels="file")
+
+
+def test_texts_that_differ_in_unicode_form_alone_are_one_class(tmp_path: Path) -> None:
+    forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
+    np.savez(tmp_path / "a.npz", x=X, labels=np.array(forms * 10))
+    assert open_vectors(tmp_path / "a.npz", labels="file").classes == ("é",)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import store_layout
+from cotswold.data import class_counts, store_layout
 from cotswold.data.asking import asking, described, labels_of
 from cotswold.data.journal import Journal, sync
 from cotswold.data.manifest import (
@@ -112,6 +112,7 @@ def prepare(
         seed=seed,
         limit=limit,
         test_by_name=decided.test_by_name,
+        validation_by_name=decided.validation_by_name,
     )
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
@@ -254,6 +255,7 @@ def _finished(
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
     reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
     splits: dict[str, Any] = {}
+    labels: dict[str, NDArray[Any]] = {}
     with disk_full_named(path):
         for split, order in plan.items():
             gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
@@ -262,7 +264,8 @@ def _finished(
                 shutil.rmtree(path / store_layout.folder(split))
                 continue
             folder, sequences = path / store_layout.folder(split), 0
-            zarr_group.write_labels(folder, source.labels(order))
+            labels[split] = source.labels(order)
+            zarr_group.write_labels(folder, labels[split])
             if source.lengths is not None:
                 lengths = lengths_of(order, source.lengths)
                 sequences = len(lengths)
@@ -283,6 +286,7 @@ def _finished(
             sync(path / key)
     transform = journal.transform()
     assert transform is not None
+    class_notes = class_counts.class_notes(source.classes, labels) if source.classes else []
     manifest = {
         "format": FORMAT,
         "request": request.state(),
@@ -290,7 +294,7 @@ def _finished(
         "classes": list(source.classes),
         **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
-        "notes": [*notes, *transform.notes],
+        "notes": [*notes, *class_notes, *transform.notes],
         "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }

@@ -148,12 +148,16 @@ class Store:
     @property
     def notes(self) -> tuple[str, ...]:
         """What whoever uses the store should know, a sentence each: the remarks, and what was left out."""
+        return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
+
+    @property
+    def broken_note(self) -> str | None:
+        """A sentence that names the first pictures that could not be read; None if there are none."""
         count, named = self.broken
         if not count:
-            return self.remarks
+            return None
         more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
-        left_out = f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
-        return (*self.remarks, left_out)
+        return f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
 
     @property
     def files(self) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.contents import digests
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
 from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
@@ -80,7 +81,7 @@ class CropSource(Source):
         self._crops = crops
         self._photographs: dict[tuple[str, str], Image.Image] = {}
         self._patches: NDArray[np.uint8] | None = None
-        self._identity = hashed([name, *crops])
+        self._name = name
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_photographs": {}, "_patches": None}
@@ -112,10 +113,12 @@ class CropSource(Source):
         """None has one."""
         return None
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over all crops."""
-        return self._identity
+        """A hash over all crops and the photographs from which they are cut."""
+        places = [_installed(*file) for file in sorted({crop.file for crop in self._crops})]
+        read = [digests(place, place.parent, [place.name]) for place in places]
+        return hashed([self._name, *self._crops, *read])
 
     def _photograph(self, file: tuple[str, str]) -> Image.Image:
         if file not in self._photographs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -55,7 +56,7 @@ class VectorSource(SampleSource):
     def __init__(
         self,
         parts: Sequence[VectorArray],
-        identity: str,
+        identity: str | Callable[[], str],
         labelling: Labelling | None = None,
         lengths: Sequence[int] | None = None,
     ) -> None:
@@ -147,10 +148,10 @@ class VectorSource(SampleSource):
         )
         return (labels,) if labels else ()
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over names, sizes and samples of the contents."""
-        return self._identity
+        """A hash over the contents of the files, and over the arrays that are read."""
+        return self._identity if isinstance(self._identity, str) else self._identity()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """All rows, a few MiB at a time."""

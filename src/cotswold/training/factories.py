@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from cotswold.errors import UserError
-from cotswold.training.datasets import data_set
+from cotswold.training.datasets import data_set, split_samples
 from cotswold.training.losses import named_loss, own_loss
 from cotswold.training.module_batch import GivenModule, work_of
-from cotswold.training.modules import split_samples
 from cotswold.training.works import ModuleWork
 
 
@@ -58,4 +57,4 @@ def in_worker(
     data, given = data_set(dataset), validation if own is None else data_set(own)
     samples, held = split_samples(data, given, portion, seed)
     function = own_loss(imported(loss)) if ":" in loss else named_loss(loss)
-    return work_of(GivenModule(module, data if samples is None else samples, held, function), portion)
+    return work_of(GivenModule(module, samples, held, function), portion)

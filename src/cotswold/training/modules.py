@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
@@ -41,14 +42,15 @@ from cotswold.training.datasets import (
     Given,
     Samples,
     data_set,
+    epoch_samples,
     loader_of,
     makes_batches,
-    samples_of,
-    split,
+    split_samples,
     training_batches,
     validation_batches,
 )
 from cotswold.training.job import Job
+from cotswold.training.loaders import resume_note
 from cotswold.training.losses import Loss, named_loss, own_loss
 from cotswold.training.module_batch import Factory
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
@@ -127,7 +129,7 @@ def open_module_job(
             f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
             "give validation, a data set or a fraction, or leave patience out"
         )
-    wanted = _recipe(module, data, samples, loss, judged_on, training)
+    wanted = _recipe(module, samples, loss, judged_on, training)
     if cluster is not None:
         wanted = wanted.model_copy(update={"cluster": cluster})
     if mesh is not None:
@@ -142,7 +144,7 @@ def open_module_job(
             team=team,
             totals=totals,
             module=module,
-            samples=data if samples is None else samples,
+            samples=samples,
             validation=held,
             loss=function,
             factory=factory,
@@ -240,8 +242,15 @@ class ModuleJob(Job):
             **start,
             pictures=self.recipe.data.samples if isinstance(self.recipe.data, GivenData) else None,
             module=self.recipe.network.module,
-            notes=[],
+            notes=self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        """What people should know of the samples."""
+        if not isinstance(self.recipe.training, SupervisedTraining) or isinstance(self.samples, Samples):
+            return []
+        note = resume_note(loader_of(self.samples, self.recipe.training.batch_size))
+        return [] if note is None else [note]
 
 
 class _Steps(Synchronous):
@@ -338,30 +347,6 @@ def _check(module: nn.Module) -> None:
         )
 
 
-def split_samples(
-    dataset: Given, validation: Given | float | None, batch_size: int, seed: int
-) -> tuple[Samples | None, Given | Samples | None]:
-    """The samples to train on, None where the data set is read as it is, and those for validation.
-
-    Raises UserError for an empty data set, and for a fraction that cannot be drawn.
-    """
-    samples = samples_of(dataset, batch_size)
-    if samples is not None and len(samples) == 0:
-        raise UserError("the data set is empty; give one with samples")
-    if not isinstance(validation, float | int):
-        return samples, validation
-    if not 0 < validation < 1:
-        raise UserError(
-            f"validation={validation} is no fraction, which lies between 0 and 1; give one, or a data set"
-        )
-    if samples is None:
-        raise UserError(
-            "a fraction for validation can be drawn from a map-style data set only; give the validation data "
-            "as a data set of their own"
-        )
-    return split(samples, validation, seed)
-
-
 def _with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
     """The settings with the batch size of what makes batches itself; raises UserError where another one was
     asked for."""
@@ -397,21 +382,20 @@ def _check_validation(validation: object, kept: Recipe, path: Path) -> None:
 
 def _recipe(
     module: nn.Module,
-    dataset: Given,
-    samples: Samples | None,
+    samples: Given | Samples,
     loss: str | Loss,
     validation: Given | float | None,
     training: LayerTraining,
 ) -> Recipe:
     """What the run's directory keeps of what was given."""
     name = type(module).__name__
-    whole = loader_of(dataset, training.batch_size).dataset if samples is None else samples.dataset
+    whole = samples.dataset if isinstance(samples, DataLoader | Samples) else samples
     classes = getattr(whole, "classes", None)
     return Recipe(
         name=name.lstrip("_") or "module",
         data=GivenData(
             type="dataset",
-            samples=None if samples is None else len(samples),
+            samples=epoch_samples(samples),
             classes=len(classes) if isinstance(classes, list | tuple) and classes else None,
             validation=validation if isinstance(validation, float | int | None) else "dataset",
         ),

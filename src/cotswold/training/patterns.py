@@ -19,12 +19,14 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
 from cotswold.data.making import Varying, keys
-from cotswold.errors import MachineError, UserError
+from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
 from cotswold.ops import images_last
 from cotswold.training.datasets import Samples
-from cotswold.training.strategy import Batch
+from cotswold.training.strategy import Batch, batch_of
+
+_CPU = torch.device("cpu")
 
 
 class Patterns(Protocol):
@@ -115,12 +117,7 @@ class SamplePatterns:
             chosen = torch.tensor(numbers, dtype=torch.int64)
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets)
-        found = next(iter(self._samples.loader([list(numbers)])))
-        if not isinstance(found, list | tuple) or len(found) != 2:
-            raise UserError(
-                f"the data set gives a {type(found).__name__}; it must give pairs (input, target) of tensors"
-            )
-        return Batch(found[0], found[1])
+        return batch_of(self._samples.items(numbers), _CPU)
 
 
 class DevicePatterns:

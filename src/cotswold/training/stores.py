@@ -144,6 +144,7 @@ def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -
         data.limit,
         data.labels,
         *(["test by name"] if decided.test_by_name else []),
+        *(["validation by name"] if decided.validation_by_name else []),
     ]
     short = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:10]
     path = stores / f"{recipe.name}-{short}"
