@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from cotswold.errors import ForwardModeError
+from cotswold.errors import ForwardModeError, UserError
 
 
 def _error(operation: str) -> ForwardModeError:
@@ -36,10 +36,16 @@ def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any)
     """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth.
 
     The function defines no ``jvp`` that could raise by itself, for `torch.compile` refuses such functions.
+    Raises UserError for DTensors, which torch cannot split over this operation.
     """
     try:
         out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     except NotImplementedError as error:
+        if "sharding strategy" in str(error):
+            raise UserError(
+                f"{operation} cannot be computed on DTensors; call the layer on local tensors (to_local()), "
+                "or split the module with cotswold.mesh.partition"
+            ) from error
         if "jvp" not in str(error):
             raise
         raise _error(operation) from error

@@ -6,7 +6,7 @@ Knows: parts, cuts, how torch's functions reach the rules for maps. Does not kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.in_parts import Copies, InParts, shares_memory
+from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, shares_memory
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -28,6 +28,10 @@ class DistributedMap(InParts):
     """
 
     called = "a distributed map"
+
+    def __new__(cls, local: Tensor, partition: Partition, mesh: Mesh) -> Self:
+        """A tensor of the shape of the whole."""
+        return cls.without_memory((*local.shape[:2], *partition.shape), local)
 
     def __init__(self, local: Tensor, partition: Partition, mesh: Mesh) -> None:
         own = partition.box(mesh.rank)
@@ -68,7 +72,7 @@ class DistributedMap(InParts):
         return self.partition.box(self.mesh.rank)
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]  # these are attributes in torch's stubs
         """The shape of the whole map."""
         return torch.Size((*self.source.shape[:2], *self.partition.shape))
 
@@ -76,26 +80,30 @@ class DistributedMap(InParts):
         """Always four."""
         return 4
 
-    ndim = 4
+    ndim = 4  # type: ignore[assignment]  # as above
 
     def numel(self) -> int:
         """The number of values of the whole map."""
         return self.shape.numel()
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
         """The type of the values."""
         return self.source.dtype
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # as above
         """Where this rank's part lies."""
         return self.source.device
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> bool:  # type: ignore[override]  # as above
         """Whether gradients flow into the map."""
         return self.source.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, _: bool) -> None:
+        refuse_gradient(self)
 
     def is_floating_point(self) -> bool:
         """Whether the values are floating-point numbers."""
@@ -103,6 +111,7 @@ class DistributedMap(InParts):
 
     def full_tensor(self) -> Tensor:
         """The whole map on every rank, an ordinary tensor; differentiable."""
+        self.check_gradient()
         if self._whole is not None:
             return self._whole
         places = [(slice(None), slice(None), *box.slices) for box in self.partition.boxes]
@@ -137,7 +146,7 @@ class DistributedMap(InParts):
         return self
 
     @classmethod
-    def __torch_function__(
+    def __torch_function__(  # type: ignore[override]  # torch types it by other names
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
@@ -190,7 +199,7 @@ def local_map(
         raise GeometryError(
             f"rank {mesh.rank} gives {reach[mesh.rank].shape} pixels of a map, not {tuple(window.shape[2:])}"
         )
-    out = DistributedMap.__new__(DistributedMap)
+    out = DistributedMap.without_memory((*window.shape[:2], *partition.shape), window)
     out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
     out.copies = Copies()
     return out

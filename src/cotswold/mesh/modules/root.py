@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.mesh.maps.features import DistributedFeatures
+from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules.parameters import own_box, own_parts
 from cotswold.mesh.ranks.agreement import due, states_of
@@ -48,7 +49,7 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
     device = mesh.device_mesh.device_type
     if values_too or not mesh.on_one_host:
         leaves = tree_leaves(given)
-        maps = [one for one in leaves if isinstance(one, Tensor | DistributedMap)]
+        maps = [one for one in leaves if isinstance(one, Tensor)]
         sizes = [(tuple(one.shape), one.dtype) for one in maps]
         settings = (
             [one for one in leaves if isinstance(one, bool | int | float | complex | str)],
@@ -56,7 +57,7 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
             torch.is_grad_enabled(),
             torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
         )
-        tensors = [one for one in maps if isinstance(one, Tensor)]
+        tensors = [one for one in maps if not isinstance(one, InParts)]
         mesh.agreement.batches(sizes, settings, tensors, values_too)
     if values_too:
         mesh.agreement.parameters([one.to_local() for one in partitioned.parameters() if _is_shared(one)])
@@ -72,10 +73,14 @@ def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:
-    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
+    if isinstance(value, InParts) or not isinstance(value, Tensor) or value.dim() != 4:
+        return value
+    return DistributedMap.of(value, mesh)
 
 
 def _whole(value: Any) -> Any:
+    if isinstance(value, DistributedMap):
+        value.check_gradient()
     return value.full_tensor() if isinstance(value, DistributedFeatures) else value
 
 
