@@ -111,7 +111,7 @@ def _supervised(run: Run, display: Display) -> Classification | Regression:
     trained = training.trained_layers(directory, run.stores)
     try:
         with display.counting("preparing", "samples") as advance:
-            store = training.store_of(directory, recipe, run.stores, advance)
+            store = training.store_of(directory, stores=run.stores, progress=advance)
     except SourceError as error:
         raise SourceError(
             f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
