@@ -56,7 +56,9 @@ def warm_fork_servers(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork every fork server that this process makes for torch or this package from one template."""
     cold, made, thread = ForkServer.__init__, list[ForkServer](), threading.current_thread()
 
-    def start(server: ForkServer, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ) -> None:
+    def start(
+        server: ForkServer, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ
+    ) -> None:
         modules = list(modules)
         # a template ends with the thread that has made it
         if threading.current_thread() is not thread or not any(
