@@ -173,7 +173,7 @@ def test_what_only_the_program_can_ask_of_its_module_is_refused_with_what_to_do(
             ask()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     heard: list[Mapping[str, object]] = []
     run = cotswold.train(
@@ -189,7 +189,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
     capfd.readouterr()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_error_of_a_factory_is_that_of_the_program(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

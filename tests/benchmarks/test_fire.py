@@ -240,7 +240,7 @@ def test_a_time_without_faults_is_refused(tmp_path: Path, capsys: pytest.Capture
     assert left.value.code == 2 and "--minutes 0.2 has no time" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
