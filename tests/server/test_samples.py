@@ -45,7 +45,7 @@ def test_what_some_servers_have_of_a_dead_session_is_torn_and_what_none_has_is_f
     assert ledger.hand_out(1, 8) == (0, 8)
     ledger.ended(1, [(((0, 5),), ()), (((0, 3),), ())])
     assert ledger.accounts[0] == Account(handed_out=8, counted=3, torn=2, lost=3)
-    assert (ledger.free, ledger.open, ledger.settled) == (5, 0, 5)
+    assert (ledger.free, ledger.open, ledger.settled) == (5, 0, ((0, 5),))
     assert ledger.hand_out(2, 8) == (5, 10)
 
 
@@ -78,7 +78,7 @@ def test_what_an_epoch_leaves_open_counts_in_it_later_and_is_not_handed_out_agai
     ledger = Samples(10)
     ledger.hand_out(1, 6)
     ledger.next_epoch()
-    assert ledger.accounts[0].left_out == 4 and ledger.settled == 0
+    assert ledger.accounts[0].left_out == 4 and ledger.settled == ((6, 10),)
     ledger.ended(1, [(((0, 2),), ())])
     assert ledger.accounts[0] == Account(handed_out=6, counted=2, lost=4, left_out=8)
     assert ledger.free == 10 and ledger.hand_out(2, 4) == (10, 14)

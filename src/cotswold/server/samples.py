@@ -20,7 +20,7 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
 So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
-is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget_below`).
+is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget`).
 
 This is not the ledger of portions (`portions.Ledger`). That one decides which sums count, whole, before any
 weight depends on them; so it can refuse one, and give a portion to two workers. Here a server has applied an
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, size, without
+from cotswold.server.ranges import added, common, joined, size, without
 
 Said = tuple[Ranges, Ranges]
 """What a server has applied, and what it refused for ever."""
@@ -134,10 +134,9 @@ class Samples:
         return sum(self.accounts.values(), Account())
 
     @property
-    def settled(self) -> int:
-        """Everything at lower places is known for ever."""
-        starts = [ranges[0][0] for ranges in (self._free, *self._open.values()) if ranges]
-        return min(starts, default=self._line[1])
+    def settled(self) -> Ranges:
+        """The places whose samples are neither free nor open: as many ranges as these leave, and one more."""
+        return without(((0, self._line[1]),), joined(self._free, *self._open.values()))
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Whether the epoch has gone on for long enough.
@@ -172,11 +171,12 @@ class Samples:
         """Hand out this range, all of which is free."""
         assert not without((given,), self._free), f"{given} is handed out, and {self._free} is free"
         self._free = without(self._free, (given,))
-        self._open[session] = joined(self.open_of(session), (given,))
+        self._open[session] = added(self.open_of(session), (given,))
         self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What each of all servers says of a session's samples."""
+        servers = [*dict.fromkeys(servers)]  # most servers say the same
         known = reduce(common, (joined(*each) for each in servers))
         counted = reduce(common, (applied for applied, _ in servers))
         somewhere = joined(*(applied for applied, _ in servers))
@@ -209,10 +209,9 @@ class Samples:
         self._go_back(joined(*found))
         return joined(*found)
 
-    def forget_below(self, place: int) -> None:
-        """What counts at lower places no server can lose."""
-        below = ((0, place),)
-        left = {session: without(ranges, below) for session, ranges in self._counted.items()}
+    def forget(self, places: Ranges) -> None:
+        """No server can lose what counts at these places."""
+        left = {session: without(ranges, places) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
     def recalled(self, session: int, ranges: Ranges) -> None:
@@ -252,7 +251,7 @@ class Samples:
             account = self.accounts[epoch]
             setattr(account, how, getattr(account, how) + size(part))
         if how == "counted" and ranges:
-            self._counted[session] = joined(self._counted.get(session, ()), ranges)
+            self._counted[session] = added(self._counted.get(session, ()), ranges)
         left = without(self.open_of(session), ranges)
         self._open.pop(session, None)
         if left:

@@ -288,6 +288,7 @@ class Copy(Generic[Values]):
             self.role, self._prepared = Role.PRIMARY, NOTHING
             self._peers.clear()
             self._answers.clear()
+        self.contents.updates.books.life = self.group.life
         self._peers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> Fenced:
