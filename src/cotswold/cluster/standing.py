@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotswold.cluster.messages import Count, Serving
+from cotswold.cluster.news import News
 from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.transport.address import Address, is_ipv6
@@ -122,8 +123,7 @@ class StandingServers:
         """Whether who leads knows the run; None before one has."""
         self._was_known = True
         """What was told of that last."""
-        self._seen: set[tuple[str, str]] = set()
-        """(name, sentence) of what has happened, and is known."""
+        self._news = News()
 
     def _write_note(self) -> None:
         if self._note is not None:
@@ -196,14 +196,11 @@ class StandingServers:
         is_there = any(each.run == self.run for each in looked.runs)
         self._is_known = is_there if is_there or self._is_known is not None else None
         since = time.monotonic() - self._began
-        new = [
+        return [
             each
-            for each in looked.events
-            if (each.name, each.sentence) not in self._seen
-            and (each.run == self.run if each.run else each.seconds < since)
+            for each in self._news.new(looked, time.monotonic())
+            if (each.run == self.run if each.run else each.seconds < since)
         ]
-        self._seen.update((each.name, each.sentence) for each in new)
-        return new
 
     def is_one(self, name: str) -> bool:
         """None of them is a process of the run."""
