@@ -51,12 +51,12 @@ def divided() -> Samples:
 def test_what_some_servers_have_of_a_dead_session_is_handed_out_until_all_have_it() -> None:
     ledger = divided()
     assert ledger.accounts[0] == Account(handed_out=8, counted=3, lost=5)
-    assert (ledger.free, ledger.open, ledger.settled, ledger.divided) == (7, 0, 3, ((3, 5),))
+    assert (ledger.free, ledger.open, ledger.settled, ledger.divided) == (7, 0, ((0, 3),), ((3, 5),))
     assert ledger.hand_out(2, 8) == (3, 5) and ledger.is_divided(4)
     assert ledger.hand_out(2, 8) == (5, 10) and not ledger.is_divided(5)
     ledger.said(2, [(((3, 10),), ()), (((3, 10),), ())])
     assert ledger.accounts[0] == Account(handed_out=15, counted=10, lost=5)
-    assert ledger.divided == () and ledger.settled == 10
+    assert ledger.divided == () and ledger.settled == ((0, 10),)
 
 
 def test_no_hand_has_samples_that_a_server_has_and_others_that_it_lacks() -> None:
@@ -131,7 +131,7 @@ def test_what_an_epoch_leaves_open_counts_in_it_later_and_is_not_handed_out_agai
     ledger = Samples(10)
     ledger.hand_out(1, 6)
     ledger.next_epoch()
-    assert ledger.accounts[0].left_out == 4 and ledger.settled == 0
+    assert ledger.accounts[0].left_out == 4 and ledger.settled == ((6, 10),)
     ledger.ended(1, [(((0, 2),), ())])
     assert ledger.accounts[0] == Account(handed_out=6, counted=2, lost=4, left_out=8)
     assert ledger.free == 10 and ledger.hand_out(2, 4) == (10, 14)

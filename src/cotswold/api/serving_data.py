@@ -134,8 +134,8 @@ def serve_data(
     SourceError and RecipeError for samples that are not there, MachineError where processes cannot be
     started, the port is taken, or nobody serves at ``join``.
     """
-    from cotswold.cluster.client import address_of
     from cotswold.cluster.data_pool import PoolSettings
+    from cotswold.cluster.hosts import own_address_of
     from cotswold.recipe.schema.cluster import metrics_place
 
     try:
@@ -160,7 +160,7 @@ def serve_data(
     if host in ("0.0.0.0", "::", "*"):
         raise UserError(f"listen={listen!r}: write one address of this machine, at which trainers reach it")
     settings = PoolSettings(
-        servers=servers, threads=threads, host=address_of(host), port=port, ports=ports, encrypt=encrypt
+        servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
     supply = _supply_of(source, overrides, Path(stores), cache, progress)
     return ServedData(settings, supply, own_secret(token), on_event, scraped)

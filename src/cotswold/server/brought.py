@@ -54,9 +54,9 @@ class Brought(Samples):
         return self._living.get(session, Account())
 
     @property
-    def settled(self) -> int:
+    def settled(self) -> Ranges:
         """Nothing can be forgotten by its place: each session has a line of its own."""
-        return 0
+        return ()
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Never: whoever serves decides when it ends."""

@@ -381,7 +381,9 @@ class Dispatcher:
     @property
     def _is_new(self) -> bool:
         """Whether there is something that servers do not know."""
-        return replace(self._next(), settled=self._order.settled) != self._order
+        old = self._order
+        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, lives=old.lives)
+        return new != old
 
     @property
     def _order_seconds(self) -> float:
@@ -390,11 +392,21 @@ class Dispatcher:
 
     def _next(self) -> Order:
         sessions = tuple((member.session, member.name) for member in self.members)
-        # while a checkpoint is under way its samples must be told whole
-        settled = self._order.settled if self.is_freezing else self._saved.settled
-        rates = tuple(self._rates.items())
-        checkpoint = self._order.checkpoint if self.ledger.divided else self.checkpoint
-        return Order(self._order.number, sessions, rates, checkpoint, settled, self.taken)
+        forgotten, known = self._saved.settled, self.ledger.settled
+        if self.is_freezing:  # the state of a checkpoint has all that was applied since it began
+            forgotten, known = self._order.forgotten, common(self._order.known, known)
+        is_first = bool(forgotten) and forgotten[0][0] == 0
+        return Order(
+            self._order.number,
+            sessions,
+            tuple(self._rates.items()),
+            self._order.checkpoint if self.ledger.divided else self.checkpoint,
+            forgotten[0][1] if is_first else 0,
+            self.taken,
+            forgotten[1:] if is_first else forgotten,
+            known,
+            tuple(self._lives.items()),
+        )
 
     def _give(self, now: float) -> list[Send]:
         """The next order, to all servers."""
@@ -421,8 +433,10 @@ class Dispatcher:
         if self._cut is not None and self.frozen == self._known.checkpoint:
             cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
             self._keep(self._cut.closed(cuts))
+        on_disks = self._saved.settled
         self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
-        self.ledger.forget_below(self._saved.settled)
+        if self._saved.settled != on_disks:
+            self.ledger.forget(self._saved.settled)
         self._proceed(now)
         fresh = set(self._known.sessions) - set(before.sessions)
         admitted = [

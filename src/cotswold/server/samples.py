@@ -22,7 +22,7 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
 So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
-is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget_below`).
+is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget`).
 
 A place is *divided* while some servers have it and others lack it. It is handed out until all have it: a
 server that has it does not apply it again (`updating`). An update can only be applied or left out as a whole.
@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, part_of, size, without
+from cotswold.server.ranges import added, common, joined, part_of, size, without
 
 Said = tuple[Ranges, Ranges]
 """What a server has applied, and what it refused for ever."""
@@ -150,10 +150,9 @@ class Samples:
         return sum(self.accounts.values(), Account())
 
     @property
-    def settled(self) -> int:
-        """Everything at lower places is known for ever."""
-        starts = [ranges[0][0] for ranges in (self._free, *self._open.values()) if ranges]
-        return min(starts, default=self._line[1])
+    def settled(self) -> Ranges:
+        """The places whose samples are neither free nor open: as many ranges as these leave, and one more."""
+        return without(((0, self._line[1]),), joined(self._free, *self._open.values()))
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Whether the epoch has gone on for long enough.
@@ -207,11 +206,12 @@ class Samples:
         """Hand out this range, all of which is free."""
         assert not without((given,), self._free), f"{given} is handed out, and {self._free} is free"
         self._free = without(self._free, (given,))
-        self._open[session] = joined(self.open_of(session), (given,))
+        self._open[session] = added(self.open_of(session), (given,))
         self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What each of all servers says of a session's samples."""
+        servers = [*dict.fromkeys(servers)]  # most servers say the same
         known = reduce(common, (joined(*each) for each in servers))
         counted = reduce(common, (applied for applied, _ in servers))
         somewhere = joined(*(applied for applied, _ in servers))
@@ -263,10 +263,9 @@ class Samples:
         self._free, self._divided = without(self._free, torn), without(self._divided, torn)
         return torn
 
-    def forget_below(self, place: int) -> None:
-        """What counts at lower places no server can lose."""
-        below = ((0, place),)
-        left = {session: without(ranges, below) for session, ranges in self._counted.items()}
+    def forget(self, places: Ranges) -> None:
+        """No server can lose what counts at these places."""
+        left = {session: without(ranges, places) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
     def recalled(self, session: int, ranges: Ranges) -> None:
@@ -313,7 +312,7 @@ class Samples:
         if how != "lost" and self._divided:
             self._divided = without(self._divided, ranges)
         if how == "counted" and ranges:
-            self._counted[session] = joined(self._counted.get(session, ()), ranges)
+            self._counted[session] = added(self._counted.get(session, ()), ranges)
         left = without(self.open_of(session), ranges)
         self._open.pop(session, None)
         if left:

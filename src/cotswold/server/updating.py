@@ -469,10 +469,12 @@ class Updates(Generic[Values]):
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
-        samples = self._sessions.said()
+        is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
+        known = order.known if is_life_known else ()
+        samples = self._sessions.said(known)
         answer = Ordered(
             *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
-            past=self._sessions.said_of_past(),
+            past=self._sessions.said_of_past(known),
             restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
@@ -492,7 +494,7 @@ class Updates(Generic[Values]):
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._ahead if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
-        self._sessions.settle(self.books.order.settled)
+        self._sessions.settle(self.books.order.forgotten)
         return sends
 
     # --- checkpoints ---
@@ -512,7 +514,7 @@ class Updates(Generic[Values]):
                     for name in names
                 },
                 tuple(self.versions[number] for number in self._server.numbers),
-                self._sessions.cut(),
+                self._sessions.cut(self.books.order.known),
             )
         )
         return sends

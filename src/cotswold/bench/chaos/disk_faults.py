@@ -18,7 +18,7 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Change, FoundSaved, Group, Send
+from cotswold.server.messages import Change, FoundSaved, Group, Ranges, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
 from cotswold.server.updating import Updates
@@ -53,7 +53,7 @@ def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answered(self: Saving, order: int, settled: int, saved: Sequence[int | None]) -> None:
+    def answered(self: Saving, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         right(self, order, settled, [])
 
     return answered
