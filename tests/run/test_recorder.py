@@ -50,7 +50,7 @@ def events(folder: Path, kind: str) -> list[Event]:
     return [event for event in read_events(folder / "events.jsonl") if event["kind"] == kind]
 
 
-def test_evaluations_of_unequal_size_are_counted_by_their_samples(tmp_path: Path, clock: Clock) -> None:
+def test_evaluations_of_unequal_size_weigh_in_means_by_their_samples(tmp_path: Path, clock: Clock) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock, sent=lambda: 7)
         recorder.start()
@@ -58,7 +58,7 @@ def test_evaluations_of_unequal_size_are_counted_by_their_samples(tmp_path: Path
         recorder.add(Metrics(1.0, 250, {"slope": 3.0}), 10, "evaluation 2")
         clock.now += 5
         means = recorder.means(waited_seconds=1.5)
-        assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.5, 2.0)
+        assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.8, 1.4)
         assert (means.values["pictures_per_second"], means.values["waited_seconds"]) == (250, 1.5)
         recorder.settle()
         recorder.end("finished", Price())

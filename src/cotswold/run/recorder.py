@@ -132,13 +132,14 @@ class Recorder:
         Raises DivergedError, which names ``where``, for a loss that is no number.
         """
         if not math.isfinite(metrics.loss):
-            raise self.diverged(f"the objective became {metrics.loss}", where)
+            raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
         flops *= metrics.samples
         self.account.add(samples=metrics.samples, flops=flops)
         steady = metrics.details.get(_STEADY, metrics.loss)
-        if self.account.first_loss is None:
-            self.account.first_loss = steady
-        self._last_losses.append(steady)
+        if metrics.counted:
+            if self.account.first_loss is None:
+                self.account.first_loss = steady
+            self._last_losses.append(steady)
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:
@@ -252,11 +253,11 @@ class Recorder:
             return ""
         return f"the loss ended at {last:.3g}, far above the {first:.3g} at which it began; {self.remedy}"
 
-    def diverged(self, what: str, where: str) -> DivergedError:
-        """The error of a run whose numbers are none any more."""
+    def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
+        """The error of a run whose numbers are no longer finite; ``remedy`` [the recorder's remedy]."""
         paths = self.checkpoints.paths()
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
-        return DivergedError(f"{what} at {where}; {kept}; {self.remedy}")
+        return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
 
     def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
         for piece in pieces:

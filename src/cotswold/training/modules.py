@@ -49,7 +49,7 @@ from cotswold.training.datasets import (
     validation_batches,
 )
 from cotswold.training.job import Job
-from cotswold.training.losses import Loss, named_loss, own_loss
+from cotswold.training.losses import Loss, named_loss, OwnLoss
 from cotswold.training.module_batch import Factory
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
@@ -112,7 +112,7 @@ def open_module_job(
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
-    function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
+    function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
     check_training_device(training)
     _check(module)
     if isinstance(training, BatchTraining):
