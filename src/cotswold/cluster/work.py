@@ -20,7 +20,6 @@ from cotswold.server.messages import Shard
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
 
-
 LEFT_OUT = "left_out"
 """The detail that says how many samples do not count in means."""
 

@@ -22,7 +22,7 @@ class Metrics:
     details: Mapping[str, float] = field(default_factory=dict)
     """Its parts and anything else worth a line: reconstruction, sparsity, alpha, accuracy."""
     weight: float | None = None
-    """The weight of loss and details in means, in samples: fewer if the loss leaves some out [all samples]."""
+    """The weight of loss and details in means: fewer samples if the loss leaves some out [all samples]."""
     remedy: str = ""
     """What to do if the loss is not finite [the recorder's remedy]."""
 
@@ -94,7 +94,7 @@ class Meter:
         return self._clock() - self._started
 
     def take(self, waited_seconds: float) -> Means:
-        """Means over samples since this was last called; begins anew. At least one metric must have been added."""
+        """Means over samples since this was last called; begins anew. At least one metric must be there."""
         seconds, count = max(self.seconds, 1e-9), self._count
         values = {
             "loss": self._loss.value,

@@ -14,7 +14,7 @@ import torch
 
 from cotswold.errors import UserError
 from cotswold.training.datasets import data_set
-from cotswold.training.losses import named_loss, OwnLoss
+from cotswold.training.losses import OwnLoss, named_loss
 from cotswold.training.module_batch import GivenModule, work_of
 from cotswold.training.modules import split_samples
 from cotswold.training.works import ModuleWork

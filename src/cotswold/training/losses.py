@@ -164,8 +164,8 @@ def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
     wanted = _values(targets, outputs)
     if bool(((wanted < 0) | (wanted > 1)).any()):
         raise UserError(
-            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, and logistic wants 0 or "
-            "1, or a probability between them; give such targets, or take squared to predict numbers"
+            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, and logistic wants 0, "
+            "1 or a probability between them; give such targets, or take squared to predict numbers"
         )
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="sum") / len(targets)
 

@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, StateDict, StateValue
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece, StateDict, StateValue
 from cotswold.cluster.ray_settings import check_joinable
 from cotswold.errors import CheckpointError, UserError
 from cotswold.mesh import partition
@@ -49,7 +49,8 @@ from cotswold.training.datasets import (
     validation_batches,
 )
 from cotswold.training.job import Job
-from cotswold.training.losses import Loss, named_loss, OwnLoss
+from cotswold.training.losses import Loss, OwnLoss, named_loss
+from cotswold.training.modes import Modes
 from cotswold.training.module_batch import Factory
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
@@ -61,6 +62,9 @@ from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Runner
 from cotswold.training.team import SOLO, Team
+
+_FROZEN = "frozen"
+"""The name under which a checkpoint keeps the layers that stay in evaluation mode."""
 
 
 def open_module_job(
@@ -249,9 +253,18 @@ class _Steps(Synchronous):
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """As `Synchronous`; raises MismatchError for another module, before anything of it is filled."""
-        assert isinstance(self.strategy, Supervised), "built so"
-        check_module(self.strategy.network, checkpoint)
+        check_module(self._own.network, checkpoint)
         super().resume(checkpoint)
+        self._own.modes.restore(checkpoint.state.get(_FROZEN, []))
+
+    @property
+    def _own(self) -> _CountedFlops:
+        assert isinstance(self.strategy, _CountedFlops), "built so"
+        return self.strategy
+
+    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+        number, pieces, state, where = super()._checkpoint()
+        return number, pieces, {**state, _FROZEN: self._own.modes.frozen}, where
 
 
 class _CountedFlops(Supervised):
@@ -259,6 +272,14 @@ class _CountedFlops(Supervised):
 
     ranks = 1
     _flops: int | None = None
+
+    def __init__(self, network: nn.Module, *given: Any, **words: Any) -> None:
+        self.modes = Modes(network)
+        super().__init__(network, *given, **words)
+
+    def learn(self) -> None:
+        """Put the module into training mode, but for layers that the program put into evaluation mode."""
+        self.modes.learn()
 
     @property
     def flops(self) -> int:

@@ -73,8 +73,8 @@ class Scores:
             return None
         if not self._weight:
             raise UserError(
-                "the loss leaves out every target of the validation set; give one with targets that count, or "
-                "no validation set"
+                "the loss leaves out every target of the validation set; give one with targets that count, "
+                "or no validation set"
             )
         means = {"loss": self._loss / self._weight}
         return {**means, "accuracy": self._right / self._judged} if self._judged else means

@@ -107,6 +107,10 @@ class Supervised:
         found: Tensor = self.network(inputs)
         return found
 
+    def learn(self) -> None:
+        """Put the network into training mode."""
+        self.network.train()
+
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
         """One step of SGD."""
         batch, training = next(batches), self.training
@@ -116,7 +120,7 @@ class Supervised:
         rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        self.network.train()
+        self.learn()
         self.optimiser.zero_grad(set_to_none=True)
         with one_type(self.network, batch):
             outputs = self.outputs(batch.inputs)

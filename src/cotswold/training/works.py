@@ -27,6 +27,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, counted, loss_of
+from cotswold.training.modes import learns
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
@@ -129,10 +130,10 @@ class ModuleWork:
             found = score(self._loss, outputs, targets)
             if found.judged < found.targets:
                 raise UserError(
-                    f"{found.targets - found.judged} targets are left out of the loss's mean, such as "
-                    f"{int(targets[~counted(self._loss, targets)][0])}: a sum over portions would depend on "
-                    "how they are dealt; leave these samples out of the data set, or give them a class of "
-                    "their own"
+                    f"{found.targets - found.judged} targets are "
+                    f"{int(targets[~counted(self._loss, targets)][0])}, which the loss leaves out of its "
+                    "mean: a sum over portions would depend on how they are dealt; leave these samples out "
+                    "of the data set, or give them a class of their own"
                 )
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
@@ -286,6 +287,8 @@ def check_steady(module: nn.Module) -> None:
     portion."""
     for name, each in module.named_modules():
         place = f"{name or type(module).__name__} ({type(each).__name__})"
+        if not learns(module, each):
+            continue
         if _drops(each):
             raise UserError(
                 f"{place} drops outputs at random, anew at each evaluation, and strategy batch compares "
