@@ -16,6 +16,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPiece
 from cotswold.errors import DivergedError
@@ -85,6 +86,7 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
         self._last_losses: deque[float] = deque(maxlen=_LAST)
         self._warned = ""
+        self._odd: Mapping[str, set[str]] = {}
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
 
     def start(self) -> None:
@@ -259,10 +261,26 @@ class Recorder:
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
         return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
 
+    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+        """Accept in checkpoints, by name, the infinities and NaN that these tensors hold before training: a
+        mask of -inf is no sign of divergence."""
+        self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
+
     def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
         for piece in pieces:
-            if isinstance(piece, Piece):
-                tensor = piece.tensor
-                if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
-                    raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
+            if isinstance(piece, Piece) and _not_finite(piece.tensor) - self._odd.get(piece.name, set()):
+                raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
             yield piece
+
+
+def _not_finite(tensor: Tensor) -> set[str]:
+    """Which of ``inf`` and ``nan`` a tensor holds."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
+        return set()
+    tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.itemsize == 1:
+        tensor = tensor.float()  # torch does not add such numbers
+    if bool(torch.isfinite(tensor.sum())):
+        return set()
+    tests = {"inf": torch.isinf, "nan": torch.isnan}  # a sum of finite values may overflow
+    return {name for name, test in tests.items() if bool(test(tensor).any())}

@@ -52,6 +52,7 @@ from cotswold.training.job import Job
 from cotswold.training.losses import Loss, OwnLoss, named_loss
 from cotswold.training.modes import Modes
 from cotswold.training.module_batch import Factory
+from cotswold.training.networks import network_tensors
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_training_device
@@ -206,6 +207,7 @@ class ModuleJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        recorder.begin_with(network_tensors(self.module))
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
