@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, StateDict, StateValue
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece, StateDict, StateValue
 from cotswold.cluster.ray_settings import check_joinable
 from cotswold.errors import CheckpointError, UserError
 from cotswold.mesh import partition
@@ -51,8 +51,10 @@ from cotswold.training.datasets import (
 )
 from cotswold.training.job import Job
 from cotswold.training.loaders import resume_note
-from cotswold.training.losses import Loss, named_loss, own_loss
+from cotswold.training.losses import Loss, OwnLoss, named_loss
+from cotswold.training.modes import Modes
 from cotswold.training.module_batch import Factory
+from cotswold.training.networks import network_tensors
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_training_device
@@ -63,6 +65,9 @@ from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Runner
 from cotswold.training.team import SOLO, Team
+
+_FROZEN = "frozen"
+"""The name under which a checkpoint keeps the layers that stay in evaluation mode."""
 
 
 def open_module_job(
@@ -114,7 +119,7 @@ def open_module_job(
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
-    function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
+    function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
     check_training_device(training)
     _check(module)
     if isinstance(training, BatchTraining):
@@ -204,6 +209,7 @@ class ModuleJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        recorder.begin_with(network_tensors(self.module))
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
@@ -258,9 +264,18 @@ class _Steps(Synchronous):
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """As `Synchronous`; raises MismatchError for another module, before anything of it is filled."""
-        assert isinstance(self.strategy, Supervised), "built so"
-        check_module(self.strategy.network, checkpoint)
+        check_module(self._own.network, checkpoint)
         super().resume(checkpoint)
+        self._own.modes.restore(checkpoint.state.get(_FROZEN, []))
+
+    @property
+    def _own(self) -> _CountedFlops:
+        assert isinstance(self.strategy, _CountedFlops), "built so"
+        return self.strategy
+
+    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+        number, pieces, state, where = super()._checkpoint()
+        return number, pieces, {**state, _FROZEN: self._own.modes.frozen}, where
 
 
 class _CountedFlops(Supervised):
@@ -268,6 +283,14 @@ class _CountedFlops(Supervised):
 
     ranks = 1
     _flops: int | None = None
+
+    def __init__(self, network: nn.Module, *given: Any, **words: Any) -> None:
+        self.modes = Modes(network)
+        super().__init__(network, *given, **words)
+
+    def learn(self) -> None:
+        """Put the module into training mode, but for layers that the program put into evaluation mode."""
+        self.modes.learn()
 
     @property
     def flops(self) -> int:

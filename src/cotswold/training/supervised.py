@@ -19,9 +19,10 @@ from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
-from cotswold.training.losses import Loss, is_classes
+from cotswold.training.losses import Loss
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
+from cotswold.training.scoring import Scores, score
 from cotswold.training.strategy import Batch
 
 _HOST, _CUDA = "random", "random.cuda"
@@ -106,6 +107,10 @@ class Supervised:
         found: Tensor = self.network(inputs)
         return found
 
+    def learn(self) -> None:
+        """Put the network into training mode."""
+        self.network.train()
+
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
         """One step of SGD."""
         batch, training = next(batches), self.training
@@ -115,7 +120,7 @@ class Supervised:
         rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        self.network.train()
+        self.learn()
         self.optimiser.zero_grad(set_to_none=True)
         with one_type(self.network, batch):
             outputs = self.outputs(batch.inputs)
@@ -123,31 +128,27 @@ class Supervised:
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         self._step += 1
-        details = {"rate": rate}
-        if is_classes(outputs, targets):
-            details = {"accuracy": _correct(outputs, targets) / targets.numel(), **details}
-        return Metrics(float(loss.detach()), len(targets), details)
+        found = score(self.loss, outputs, targets)
+        details = {} if found.accuracy is None else {"accuracy": found.accuracy}
+        return Metrics(float(loss.detach()), len(targets), {**details, "rate": rate}, found.weight)
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:
         """Loss, and accuracy where targets are classes, on validation samples; remembers the best."""
         self.network.eval()
-        count, loss, correct, judged = 0, 0.0, 0, 0
+        scores = Scores()
         for batch in self.validation():
             targets = needed(batch.targets)
             outputs = self.outputs(batch.inputs)
-            loss += float(self.loss(outputs, targets)) * len(targets)
-            if is_classes(outputs, targets):
-                correct += _correct(outputs, targets)
-                judged += targets.numel()
-            count += len(targets)
-        if count == 0:
+            scores.add(float(self.loss(outputs, targets)), score(self.loss, outputs, targets))
+        means = scores.means()
+        if means is None:
             return None
-        loss /= count
+        loss = means.pop("loss")
         self.is_best = loss < self.best_loss
         self._epochs_without = 0 if self.is_best else self._epochs_without + 1
         self.best_loss = min(loss, self.best_loss)
-        return Metrics(loss, count, {"accuracy": correct / judged} if judged else {})
+        return Metrics(loss, scores.samples, means)
 
     @property
     def should_stop(self) -> bool:
@@ -186,10 +187,6 @@ class Supervised:
         best, without = state["best_loss"], state["epochs_without"]
         self.best_loss = best if isinstance(best, float) else inf
         self._epochs_without = without if isinstance(without, int) else 0
-
-
-def _correct(outputs: Tensor, targets: Tensor) -> int:
-    return int((outputs.detach().argmax(1) == targets).sum())
 
 
 def supervised_training(recipe: Recipe) -> SupervisedTraining:

@@ -23,6 +23,7 @@ from cotswold.errors import CotswoldError, MachineError, told
 from cotswold.host import Call, Process, inherited
 from cotswold.training.learning_works import FIRST
 from cotswold.training.losses import Loss
+from cotswold.training.modes import Modes
 from cotswold.training.patterns import Patterns
 from cotswold.training.supervised import needed
 
@@ -61,7 +62,8 @@ def inherited_trial() -> None:
     )  # given so
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
-        loss(module.train()(batch.inputs), needed(batch.targets))
+        Modes(module).learn()
+        loss(module(batch.inputs), needed(batch.targets))
     except Exception as error:
         raised.write(_pickled(error))
         raised.flush()
