@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotswold.server.messages import Ranges
-from cotswold.server.ranges import are_apart, common, joined, size, without
+from cotswold.server.ranges import are_apart, common, joined, part_of, size, without
 from cotswold.server.samples import Account, Samples
 
 _RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
@@ -28,6 +28,7 @@ def test_ranges_are_sets_of_places(left: list[tuple[int, int]], right: list[tupl
         (joined(one, other), places(one) | places(other)),
         (common(one, other), places(one) & places(other)),
         (without(one, other), places(one) - places(other)),
+        (part_of(one, 7, 19), places(one) & set(range(7, 19))),
     ):
         assert places(found) == expected and size(found) == len(expected)
         assert all(start < stop for start, stop in found)

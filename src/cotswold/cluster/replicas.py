@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -287,12 +288,17 @@ class Replicas:
             if isinstance(message, Counts):
                 counts[message.server] = message
 
-        asked = list(self._conversation.servers)
-        for server in asked:
-            self._conversation.post.send(server, self._conversation.counting)
-        self._conversation.hearing(
-            hear, lambda: counts.keys() >= set(asked) & set(self._conversation.servers)
-        )
+        conversation, asked = self._conversation, list(self._conversation.servers)
+
+        def owing() -> list[str]:
+            here = set(conversation.servers)
+            return [name for name in asked if name in here and name not in counts]
+
+        def asking() -> list[m.Send]:
+            return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
+
+        conversation.deliver(asking())
+        conversation.hearing_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:

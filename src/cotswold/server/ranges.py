@@ -99,6 +99,8 @@ def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
     >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
     ((2, 3), (5, 7))
     """
+    if not ranges or ranges[-1][1] <= start:
+        return ()
     first = bisect_left(ranges, (start,))
     if first and ranges[first - 1][1] > start:
         first -= 1

@@ -170,11 +170,12 @@ class Sessions:
         """Those of these places that any session has applied, and that are not settled."""
         found = [
             part
-            for each in self._all.values()
+            for some in self._kinds
+            for each in some.values()
             for start, stop in samples
             for part in part_of(each.samples, start, stop)
         ]
-        return joined(found)
+        return joined(found) if found else ()
 
     @property
     def past(self) -> tuple[int, ...]:
