@@ -165,7 +165,8 @@ class DistributedFeatures(InParts):
         if not training or not train or p == 0:
             return self
         self.mesh.agreement.drawing(self.device.type)
-        mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        whole = torch.dropout(self.local.new_ones(self.shape), p, True)
+        mask = whole[..., self.own].clone()  # the rest is let go
         if inplace:
             self.local.mul_(mask)
             return self

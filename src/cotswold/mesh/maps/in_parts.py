@@ -82,8 +82,8 @@ def refuse_gradient(_: Tensor) -> Tensor:
     """Refuse a gradient that autograd has for a whole map, of which no rank has the whole."""
     raise UserError(
         "an autograd.Function took a tensor that is cut over ranks, and would lose its gradient: reentrant "
-        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the checkpoint "
-        "and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
+        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the "
+        "checkpoint and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
     )
 
 
