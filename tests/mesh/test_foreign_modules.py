@@ -91,6 +91,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
         _by_channel, nn.Conv1d(1, 1, 3, padding=1, bias=False)
     ),
     "an embedding": lambda: Between(_with_class, nn.Embedding(3, 4)),
+    "counts of values": lambda: Between(lambda _, x: x / (torch.numel(x) + x.nelement() + x.ndimension())),
     "data": lambda: Between(lambda _, x: x + x.data if x.is_contiguous() or x.is_cpu else x),
     "wide dilation": lambda: nn.Sequential(
         nn.Conv2d(4, 4, 3, padding=12, dilation=12), nn.Conv2d(4, 4, 3, padding=5, dilation=5)
@@ -207,6 +208,26 @@ def _checkpointed_mean(part: nn.Module, x: Any) -> Any:
     return x * checkpoint(lambda y: part(y).mean(), x, use_reentrant=True)
 
 
+class _Sharing(nn.Module):
+    """A module that uses the matrix of its layer by itself."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.function = nn.Linear(288, 6), function
+
+    def forward(self, x: Tensor) -> Any:
+        assert self.first.weight.shape == (6, 288)
+        return self.function(self, x.flatten(1))
+
+
+def _with_parameter() -> Callable[[], Any]:
+    def call() -> None:
+        partitioned = partition(nn.Sequential(nn.Identity(), _conv()), "1x2")
+        F.conv2d(partition(nn.Identity(), "1x2")(torch.rand(SHAPE)), partitioned[1].weight)
+
+    return call
+
+
 REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
     "a convolution outside": (lambda: _outside(_conv()), "Conv2d '1' is a part of a partitioned module"),
     "a convolution outside, of a map": (lambda: _outside(_conv(), True), "Conv2d '1' is a part"),
@@ -251,6 +272,15 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
         "conv1d cannot be computed on a map",
     ),
     "the truth of a map": (lambda: _called(Between(lambda _, x: x if x else -x)), "bool cannot"),
+    "a matrix by itself": (
+        lambda: _called(_Sharing(lambda own, x: F.linear(x, own.first.weight))),
+        "linear inside of a forward got a parameter that is cut",
+    ),
+    "a penalty of a matrix": (
+        lambda: _called(_Sharing(lambda own, x: own.first(x) + own.first.weight.square().sum())),
+        "square inside of a forward got a parameter that is cut",
+    ),
+    "a map with a parameter outside": (_with_parameter, "conv2d got a map .* and a DTensor"),
     "Rprop": (lambda: _optimised("Rprop"), "torch.optim.Rprop cannot"),
     "Adafactor": (lambda: _optimised("Adafactor"), "torch.optim.Adafactor cannot"),
 }

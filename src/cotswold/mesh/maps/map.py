@@ -80,11 +80,13 @@ class DistributedMap(InParts):
         """Always four."""
         return 4
 
-    ndim = 4  # type: ignore[assignment]  # as above
+    ndim = 4
 
     def numel(self) -> int:
         """The number of values of the whole map."""
         return self.shape.numel()
+
+    nelement, ndimension = numel, dim
 
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
@@ -97,7 +99,7 @@ class DistributedMap(InParts):
         return self.source.device
 
     @property
-    def requires_grad(self) -> bool:  # type: ignore[override]  # as above
+    def requires_grad(self) -> bool:
         """Whether gradients flow into the map."""
         return self.source.requires_grad
 
@@ -146,7 +148,7 @@ class DistributedMap(InParts):
         return self
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]  # torch types it by other names
+    def __torch_function__(
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
@@ -158,7 +160,7 @@ class DistributedMap(InParts):
 
         return apply(function, args, dict(kwargs or {}))
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
 

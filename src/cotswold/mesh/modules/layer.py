@@ -22,6 +22,7 @@ from cotswold.geometry.partition import even_cuts
 from cotswold.mesh.maps.in_parts import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import ReceptiveField, Windows, fetch, padded, windows_of
+from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -183,7 +184,8 @@ def _kind_of(x: DistributedMap) -> tuple[Any, ...]:
 
 
 def _learnt(layer: nn.Module) -> list[Tensor]:
-    return [values for one in layer.modules() for values in one._parameters.values() if values is not None]
+    held = (values for one in layer.modules() for values in one._parameters.values())
+    return [local_of(values) for values in held if values is not None]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import ReceptiveField
 from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
+from cotswold.mesh.modules.parameters import local_of
 from cotswold.nn.entry import autocast
 from cotswold.ops.products import in_regions
 
@@ -30,6 +31,7 @@ class PartitionedLocal2d(SpatialLayer):
     """A `LocallyConnected2d` of which each rank has some blocks; outputs have the bits of one process."""
 
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"weight": (0, 1), "bias": (0, 1)})
+    hides_parts = True
     weight: Tensor
     bias: Tensor | None
 
@@ -63,7 +65,7 @@ class PartitionedLocal2d(SpatialLayer):
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """Responses of the blocks."""
         part = self.geometry.part(self._blocks_of(output))[0]
-        window, weight, *bias = autocast(window, self.weight, *([] if self.bias is None else [self.bias]))
+        window, weight, *bias = autocast(window, *self._own())
         if bias:
             return ops.local_layer(window, weight, bias[0], part)
         return ops.local_product(window, weight, part)
@@ -75,10 +77,14 @@ class PartitionedLocal2d(SpatialLayer):
         # all ranks do alike, so that they send as many messages, whatever is differentiated how often
         if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
-        part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
+        part, weight, *biases = autocast(x.local, *self._own())
         layer = self.geometry.part(self._blocks_of(box))[0]
         out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)
         return DistributedMap(out, windows.partition, x.mesh)
+
+    def _own(self) -> list[Tensor]:
+        """This rank's filters, and biases if there are any."""
+        return [local_of(values) for values in (self.weight, self.bias) if values is not None]
 
     def _blocks_of(self, output: Box) -> Box:
         size = self.geometry.rows, self.geometry.columns
