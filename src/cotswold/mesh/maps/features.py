@@ -176,7 +176,7 @@ class DistributedFeatures(InParts):
             return self
         return DistributedFeatures(self.local * mask, self.features, self.mesh)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
 
 

@@ -47,6 +47,8 @@ class DistributedMap(InParts):
         """The pixels that each rank has in its ``source``, where that is more than its part."""
 
     _whole: Tensor | None = None
+    passing = False
+    """Whether the whole of which the part was cut is wanted no longer: windows are copied out of it."""
 
     @classmethod
     def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
@@ -160,7 +162,7 @@ class DistributedMap(InParts):
 
         return apply(function, args, dict(kwargs or {}))
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
 

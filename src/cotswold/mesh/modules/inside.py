@@ -53,7 +53,9 @@ def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -
             "whole; give the partitioned module a batch of one, x[None]",
         )
     elif x.dim() == 4 and mesh.gathered and _every_rank_has_some(x, mesh):
-        return (DistributedMap.of(x, mesh), *args[1:])
+        again = DistributedMap.of(x, mesh)
+        again.passing = True
+        return (again, *args[1:])
     return None
 
 

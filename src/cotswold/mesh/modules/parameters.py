@@ -127,7 +127,7 @@ class CutParameter(InParts):
             "has only its part; call the layer, or compute with the parameter outside of the forward"
         )
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"CutParameter({tuple(self.shape)})"
 
 

@@ -245,7 +245,9 @@ def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, 
     """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
     (source,) = autocast(x.source)
     if source is not x.source:
+        passing = x.passing
         x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+        x.passing = passing
     return x, [None if values is None else autocast(values)[0] for values in learnt]
 
 
