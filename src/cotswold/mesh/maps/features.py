@@ -86,7 +86,7 @@ class DistributedFeatures(InParts):
         return self.local.device
 
     @property
-    def requires_grad(self) -> bool:  # type: ignore[override]  # as above
+    def requires_grad(self) -> bool:
         """Whether gradients flow into the features."""
         return self.local.requires_grad
 
@@ -102,7 +102,7 @@ class DistributedFeatures(InParts):
         return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]  # torch types it by other names
+    def __torch_function__(
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
@@ -115,11 +115,15 @@ class DistributedFeatures(InParts):
         kwargs = dict(kwargs or {})
         given = (*args, *kwargs.values())
         first = next((one for one in given if isinstance(one, cls)), None)
-        if first is not None and first is args[0]:
+        if first is not None and args and first is args[0]:
             attribute = attribute_of(function)
             if attribute in ALIKE or function.__name__ in ALIKE:
                 found = getattr(first.local, attribute or function.__name__)
                 return found if attribute else found(*args[1:], **kwargs)
+            if attribute and function.__name__ != "__get__":
+                raise UserError(
+                    f"{attribute} of {cls.called} cannot be set; use functions that give new tensors"
+                )
         name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
         parts = first is not None and (
             name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
@@ -165,13 +169,14 @@ class DistributedFeatures(InParts):
         if not training or not train or p == 0:
             return self
         self.mesh.agreement.drawing(self.device.type)
-        mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        whole = torch.dropout(self.local.new_ones(self.shape), p, True)
+        mask = whole[..., self.own].clone()  # the rest is let go
         if inplace:
             self.local.mul_(mask)
             return self
         return DistributedFeatures(self.local * mask, self.features, self.mesh)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
 
 

@@ -82,12 +82,12 @@ def refuse_gradient(_: Tensor) -> Tensor:
     """Refuse a gradient that autograd has for a whole map, of which no rank has the whole."""
     raise UserError(
         "an autograd.Function took a tensor that is cut over ranks, and would lose its gradient: reentrant "
-        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the checkpoint "
-        "and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
+        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the "
+        "checkpoint and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
     )
 
 
-_HOOKS = OrderedDict({0: refuse_gradient})
+_HOOKS: dict[int, Callable[[Tensor], Tensor | None]] = OrderedDict({0: refuse_gradient})
 """Backward hooks of everything in parts."""
 
 
@@ -104,7 +104,7 @@ class InParts(Tensor):
     @classmethod
     def without_memory(cls, shape: Sequence[int], like: Tensor) -> Self:
         """A tensor of a shape, with the type, device and need of a gradient of ``like``."""
-        out: Self = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # torch leaves it out of its stubs
+        out: Self = Tensor._make_wrapper_subclass(
             cls, shape, dtype=like.dtype, device=like.device, requires_grad=like.requires_grad
         )
         if like.requires_grad:
@@ -122,7 +122,7 @@ class InParts(Tensor):
         raise NotImplementedError
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]  # torch types it by other names
+    def __torch_function__(
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
@@ -133,14 +133,14 @@ class InParts(Tensor):
         return NotImplemented
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, *_: object) -> Any:  # type: ignore[override]  # as above
+    def __torch_dispatch__(cls, function: Any, *_: object) -> Any:
         """Refuse what reaches torch's operators without ``__torch_function__``."""
         raise UserError(
             f"{function} got {cls.called} as an ordinary tensor, in an autograd.Function or a hook perhaps; "
             "call full_tensor() on it before, or write the function as a cotswold.mesh.SpatialLayer"
         )
 
-    def size(self, dim: int | None = None) -> Any:  # type: ignore[override]  # torch has overloads
+    def size(self, dim: int | None = None) -> Any:
         """The shape of the whole, or one extent of it."""
         return self.shape if dim is None else self.shape[dim]
 

@@ -47,6 +47,8 @@ class DistributedMap(InParts):
         """The pixels that each rank has in its ``source``, where that is more than its part."""
 
     _whole: Tensor | None = None
+    passing = False
+    """Whether the whole of which the part was cut is wanted no longer: windows are copied out of it."""
 
     @classmethod
     def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
@@ -80,11 +82,13 @@ class DistributedMap(InParts):
         """Always four."""
         return 4
 
-    ndim = 4  # type: ignore[assignment]  # as above
+    ndim = 4
 
     def numel(self) -> int:
         """The number of values of the whole map."""
         return self.shape.numel()
+
+    nelement, ndimension = numel, dim
 
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
@@ -97,7 +101,7 @@ class DistributedMap(InParts):
         return self.source.device
 
     @property
-    def requires_grad(self) -> bool:  # type: ignore[override]  # as above
+    def requires_grad(self) -> bool:
         """Whether gradients flow into the map."""
         return self.source.requires_grad
 
@@ -146,7 +150,7 @@ class DistributedMap(InParts):
         return self
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]  # torch types it by other names
+    def __torch_function__(
         cls,
         function: Callable[..., Any],
         types: Iterable[type],
@@ -158,7 +162,7 @@ class DistributedMap(InParts):
 
         return apply(function, args, dict(kwargs or {}))
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from cotswold.mesh.maps.features import DistributedFeatures
 from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules.inside import check_root
 from cotswold.mesh.modules.parameters import own_box, own_parts
 from cotswold.mesh.ranks.agreement import due, states_of
 from cotswold.mesh.ranks.mesh import Mesh
@@ -30,8 +31,14 @@ class _Root:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, on this rank's parts."""
+        check_root(self)  # type: ignore[arg-type]  # it is mixed into a module
+        with self._mesh_of_maps.calls:
+            return self._forward(args, kwargs)
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mesh = self._mesh_of_maps
         self._calls_of_root += 1
+        mesh.gathered = False
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
             with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module

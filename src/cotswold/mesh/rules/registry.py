@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
@@ -48,6 +49,8 @@ VIEWS = frozenset(
     ("bfloat16", "contiguous", "detach", "double", "float", "half", "pos", "positive", "to", "type")
 )
 """Those of them that may give their own operand, or a view of it."""
+_EXTENTS = frozenset(("dim", "numel", "size"))
+"""What a map knows of its whole."""
 _NUMBERS = frozenset(("__bool__", "__complex__", "__float__", "__index__", "__int__"))
 """What Python asks of tensors with one value."""
 AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
@@ -71,13 +74,15 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     Raises UserError, which names the function, where there is no rule for it.
     """
     _load()
-    attribute = attribute_of(function)
-    if attribute in ALIKE or function.__name__ in ALIKE:
+    attribute, of_map = attribute_of(function), bool(args) and isinstance(args[0], DistributedMap)
+    if of_map and (attribute in ALIKE or function.__name__ in ALIKE):
         found = getattr(args[0].source, attribute or function.__name__)
         return found if attribute else found(*args[1:], **kwargs)
     if attribute == "data" and function.__name__ == "__get__":
         return args[0].viewed(Tensor.detach)
     name = attribute or base_name(function)
+    if of_map and name in _EXTENTS:
+        return getattr(args[0], name)(*args[1:], **kwargs)
     if attribute is not None or function.__name__ in _NUMBERS:
         raise _refusal(name)
     if name in AT_ONCE:
@@ -91,6 +96,11 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         if isinstance(one, DistributedMap):
             one.check_gradient()
             one.copies.check(name, one.called, changes and one is args[0])
+        elif isinstance(one, DTensor):
+            raise UserError(
+                f"{name} got a map that is cut over ranks and a DTensor: parameters of a partitioned module "
+                "are ready only inside of its forward; call the partitioned module"
+            )
     if changes:
         check_changeable(name, args)
     if name in _RULES:
@@ -235,7 +245,9 @@ def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, 
     """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
     (source,) = autocast(x.source)
     if source is not x.source:
+        passing = x.passing
         x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+        x.passing = passing
     return x, [None if values is None else autocast(values)[0] for values in learnt]
 
 
