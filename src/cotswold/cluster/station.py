@@ -155,6 +155,16 @@ class StationSettings:
         return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
 
 
+def _recovered(settings: StationSettings) -> str:
+    """What was done about a lost state of the controllers, in words; empty if nothing was."""
+    disks = settings.folder / DISKS
+    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
+        return ""
+    from cotswold.cluster.recovery import recover_alone
+
+    return recover_alone(settings.folder / STATE, disks)
+
+
 def _without_brackets(address: str) -> str:
     """An IPv6 address as it is written without a port."""
     inner = address.removeprefix("[").removesuffix("]")
@@ -234,6 +244,8 @@ class Station:
             self._untold: dict[str, tuple[str, float]] = {}
             """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
+            if said := _recovered(settings):
+                self._on_event("state", settings.prefix, said)
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             self._refuse_strange_disks()
