@@ -14,6 +14,7 @@ from cotswold.data.ocr import japanese_source
 from cotswold.data.source import Kind, Labels, Source
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
+from cotswold.files import expanded
 
 PICTURES = (
     "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
@@ -193,7 +194,7 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     """A folder or a regular file."""
     if not str(path):
         raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
-    where = Path(path).expanduser()
+    where = expanded(path)
     if not where.exists():
         scheme, colon, _ = str(path).partition(":")
         known = joined.schemes() if colon and scheme.isidentifier() else []

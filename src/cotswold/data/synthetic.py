@@ -25,7 +25,7 @@ from PIL import Image
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
 from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
-from cotswold.files import PARTIAL, disk_errors, writing_whole
+from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
 
 _PHOTOGRAPHS = (
     ("skimage", "data/astronaut.png"),
@@ -147,7 +147,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
     What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
     written. Raises UserError where ``out`` is complete or holds anything else.
     """
-    root = Path(out).expanduser()
+    root = expanded(out)
     sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
     wanted = {
         root / name / f"{source.name(index)}.png": (source, index)
