@@ -24,7 +24,7 @@ from PIL import Image
 
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
-from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
 from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
 
 _PHOTOGRAPHS = (
@@ -247,5 +247,5 @@ def _installed(package: str, file: str) -> Path:
             return Path(place) / file
     raise MissingExtraError(
         f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
-        "run `pip install cotswold[demo]`"
+        f"run {install('demo')}"
     )

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotswold.errors import GeometryError, MissingExtraError
+from cotswold.errors import GeometryError, MissingExtraError, install
 from cotswold.kernels.cuda.tiles import ProgramTile, fitting
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -114,7 +114,7 @@ def _triton() -> Any:
         import triton
     except ImportError as error:
         raise MissingExtraError(
-            "kernels for CUDA need Triton, which is not installed; pip install 'cotswold[cuda]'"
+            f"kernels for CUDA need Triton, which is not installed; run {install('cuda')}"
         ) from error
     return triton
 
