@@ -122,6 +122,14 @@ class FolderSource(NamedFiles):
         return (*super().settle(), *closed)
 
 
+class PictureFile(FolderSource):
+    """One picture, called as its file is."""
+
+    def __init__(self, path: Path, labels: Labels) -> None:
+        self._root, self._closed = path.parent, []
+        NamedFiles.__init__(self, str(path), [path.name], [_size(path)], labels)
+
+
 def _size(path: Path) -> int:
     """Bytes, or -1 for a link that leads nowhere."""
     try:

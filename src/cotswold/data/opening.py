@@ -109,6 +109,18 @@ def open_samples(
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
 
 
+def open_asked(
+    path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
+) -> Source | VectorSource:
+    """Open samples that a network is asked about: as `open_samples`, and a single picture as well."""
+    from cotswold.data.folder import PictureFile, is_picture
+
+    where = expanded(path)
+    if kind in ("pictures", None) and is_picture(where.name) and where.is_file():
+        return PictureFile(where, labels)
+    return open_samples(path, kind, labels=labels)
+
+
 def kind_of(path: str | Path) -> Kind:
     """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
     tells. Raises SourceError for a source that is missing or cannot be read."""
