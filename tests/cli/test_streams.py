@@ -1,12 +1,14 @@
-"""Output in encodings that lack some characters."""
+"""Standard streams whose encoding lacks characters; a working directory that is gone."""
 
 from __future__ import annotations
 
 import io
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
+from tests.cli.command import cotswold
 
 from cotswold.cli.main import main
 from cotswold.cli.streams import prepare_streams, unprintable
@@ -47,3 +49,13 @@ def test_an_error_about_a_name_that_the_locale_lacks_names_the_remedy(
     monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
     assert "PYTHONUTF8=1" in unprintable("größe.npz does not exist")
     assert unprintable("size.npz does not exist") == ""
+
+
+def test_a_working_directory_that_is_gone_is_answered_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said = cotswold("recipe", "list")
+    assert said.status == 2 and "the working directory was removed" in said.error

@@ -22,6 +22,7 @@ from cotswold.api.progress import say
 from cotswold.api.threads import own_environment
 from cotswold.cli import usage
 from cotswold.cli.streams import prepare_streams, unprintable
+from cotswold.cli.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.launch import own_log
@@ -118,6 +119,7 @@ def _own_environment(debug: bool) -> Iterator[None]:
 def _run(words: Sequence[str], debug: bool) -> int:
     """The exit code of a command; with ``debug`` its exceptions are raised."""
     try:
+        check_working_directory()
         status = build(words[0] if words else None)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
         )
