@@ -243,7 +243,7 @@ def test_a_time_without_faults_is_refused(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.soak
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_half_a_minute_of_fire_harms_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--minutes", "0.5", "--interval", "10", "--hosts", "4", "--seed", "1", "--only-fire"]
     words += ["--stores", str(tmp_path / "stores"), "--out", str(tmp_path), "--keep", str(tmp_path / "kept")]

@@ -18,6 +18,7 @@ from cotswold.api.in_thread import InThread
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.serving import own_secret
 from cotswold.errors import UserError
+from cotswold.files import expanded
 
 if TYPE_CHECKING:
     from cotswold.cluster.data_lending import Lending
@@ -356,7 +357,7 @@ def _supply_of(
         if changed:
             raise UserError("a store has no fields to override; give the recipe instead")
         return _Supply(source if isinstance(source, Store) else Store(str(source)), None, bytes_of(cache))
-    if isinstance(source, str | Path) and Path(source).expanduser().is_dir():
+    if isinstance(source, str | Path) and expanded(source).is_dir():
         raise UserError(f"{source} holds no store; name a folder that cotswold prepare wrote, or a recipe")
     display = display_for(progress)
     with recipe_name(source) as name:

@@ -20,6 +20,7 @@ from cotswold.cluster.ray_settings import check_joinable
 from cotswold.cluster.rotating import required_tokens
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, SourceError, StoreError
+from cotswold.files import expanded
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
@@ -213,7 +214,7 @@ def _store_of(run: RunDirectory, wanted: Recipe, stores: Path | None, progress: 
     except (SourceError, StoreError) as error:
         data = wanted.data
         place = data.source if isinstance(data, SourcedData) and data.store is None else data.store
-        if place is None or Path(recipes.expand(place)).expanduser().exists():
+        if place is None or expanded(recipes.expand(place)).exists():
             raise
         raise SourceError(
             f"{place}, from which the run in {run.path} learnt, does not exist; name the place of the same "

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotswold.errors import GeometryError, MissingExtraError
+from cotswold.errors import GeometryError, MissingExtraError, install
 from cotswold.kernels.cuda.tiles import ProgramTile, fitting
 from cotswold.kernels.operands import check_on_device
 
@@ -117,7 +117,7 @@ def _triton() -> Any:
         import triton
     except ImportError as error:
         raise MissingExtraError(
-            "kernels for CUDA need Triton, which is not installed; pip install 'cotswold[cuda]'"
+            f"kernels for CUDA need Triton, which is not installed; run {install('cuda')}"
         ) from error
     return triton
 
