@@ -335,6 +335,18 @@ def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on
         assert s.push(module) == s_pushed(1)
 
 
+def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Served) -> None:
+    module = make()
+    with connected(shared) as s:
+        s.pull(module)
+        set_gradient(module, 0.0)
+        with s._client._using:  # as another thread has it, which pulls or pushes
+            for use in (s.pull, s.push):
+                with pytest.raises(UserError, match="connect once in each thread"):
+                    use(module)
+        assert s.push(module) == s_pushed(1)
+
+
 def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors(shared: Served) -> None:
     s = connected(shared)
     client = s._client

@@ -9,6 +9,7 @@ import errno
 import importlib
 import inspect
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -149,6 +150,10 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             say(sentence)
             return 2
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            say(f"{sentence}: this process may have {most}; allow more (ulimit -n {max(1024, 2 * most)})")
+            return 1
         if isinstance(error, OSError) and is_full(error):
             place = error.filename or "what the command prints"
             say(f"no room left to write {place} ({error.strerror}); free some and run the command again")

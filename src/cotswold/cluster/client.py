@@ -17,8 +17,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -84,7 +84,7 @@ class Client:
         ports: Sequence[int] = (),
     ) -> None:
         self._where = f"{host}:{port}"
-        self._lock = threading.Condition()
+        self._lock, self._using = threading.Condition(), threading.Lock()
         self._terms: Terms | None = None
         self._machine: Visitor | None = None
         self._error: CotswoldError | None = None
@@ -133,7 +133,7 @@ class Client:
         """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
         servers are lost, UserError in a fork of the process that connected."""
         self._process.require()
-        with self._lock:
+        with self._one_at_a_time(), self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
             assert self._machine is not None, "it is here"
@@ -159,7 +159,7 @@ class Client:
                 "the push before was dropped, for it was too stale, and so would be this one; pull first"
             )
         whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
-        with self._lock:
+        with self._one_at_a_time(), self._lock:
             base = self._versions
             self._ask(lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
@@ -195,6 +195,19 @@ class Client:
         self.close()
 
     # --- the program's thread ---
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Raises UserError while another thread of the program pulls or pushes."""
+        if not self._using.acquire(blocking=False):
+            raise UserError(
+                f"another thread pulls or pushes by this connection to {self._where}; connect once in each "
+                "thread"
+            )
+        try:
+            yield
+        finally:
+            self._using.release()
 
     def _ask(self, what: Callable[[Visitor], Sequence[m.Send]]) -> None:
         """Have the other thread ask the machine for something; the lock is held, so it waits for this."""

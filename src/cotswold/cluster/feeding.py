@@ -276,7 +276,8 @@ class DataClient:
             self._is_closing = True
             self._tell(())
             self._lock.notify_all()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # where a garbage collector may run as well
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self

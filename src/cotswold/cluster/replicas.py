@@ -35,6 +35,7 @@ from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
 from cotswold.server import messages as m
 from cotswold.server.dispatching import State
 from cotswold.server.ranges import size as size_of
@@ -344,6 +345,7 @@ def open_replicas(
     ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
     parameters. The rest is as for `open_cluster`.
     """
+    require_descriptors(settings.processes.members + (evaluator is not None))
     with ExitStack() as opened:
         token = token or Token.new()
         resources = ExitStack()

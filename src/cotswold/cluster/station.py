@@ -239,6 +239,8 @@ class Station:
             self._lives: dict[str, Life] = {}
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
+            self._keys: dict[str, str] = {}
+            """Secrets of servers that run, or of whose end controllers are told."""
             self._served: set[str] = set()
             """Names of those that have come as far as to serve."""
             self._untold: dict[str, tuple[str, float]] = {}
@@ -436,7 +438,8 @@ class Station:
         """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
         self._told = now
         self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
-        ended = [Ended(name, why) for name, (why, _) in self._untold.items()]
+        self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._untold}}
+        ended = [Ended(name, why, self._keys.get(name, "")) for name, (why, _) in self._untold.items()]
         sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
@@ -455,7 +458,9 @@ class Station:
 
     def _server(self, name: str) -> Call:
         settings = self._settings
+        self._keys[name] = secrets.token_hex(16)
         told: dict[str, object] = {
+            "key": self._keys[name],
             "host": settings.name or settings.at,
             "controllers": self._controllers,
             "copying": asdict(settings.copying),

@@ -21,7 +21,7 @@ from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.entitled import wrong
+from cotswold.cluster.roles.entitled import Entitled
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.rotating import Rotating
@@ -144,6 +144,7 @@ class ControllerRole:
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
+        self._entitled = Entitled(time.monotonic())
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
@@ -186,7 +187,7 @@ class ControllerRole:
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return False
             case Letter(sender, message) if isinstance(message, _HEARD):
-                if reason := wrong(sender, cast(FromServers, message)):
+                if reason := self._entitled.wrong(sender, cast(FromServers, message), time.monotonic()):
                     self._post.endpoint.refused[reason] += 1
                     return True
                 self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))

@@ -6,9 +6,24 @@ state takes them. Does not know: what follows from a message (`server.control`),
 
 Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
 has ended its supervisor says: the coordinator of a run, or the station of the server's host.
+
+A station gives each server a key of its own when it starts the process. The server says the key with each
+`Here`, and the station with `Ended`:
+
+    what is said                                         what a controller does
+    Here, of a name that is not known                    binds the name to the key
+    Here, with the key of its name                       hears it
+    Here, with another key                               refuses it, unless the name was silent for a minute
+    Ended by a station, with the key of the name         hears it
+    Ended by a station, with another key                 refuses it
+    Ended by a station, of a name that is not known      hears it, but not in its first seconds, in which a
+                                                         server that lives says so; a station repeats it
 """
 
 from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
 
 from cotswold.cluster.description import Description
 from cotswold.cluster.state.keeping import (
@@ -34,6 +49,56 @@ _NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _AROUND_BYTES
 """Of runs and buckets, of which keys are made."""
 _DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTES_MAX
 """Of what is put in one transaction, which names each key twice, and compares who leads."""
+
+
+_SILENT_SECONDS = 60.0
+"""After which a name may have another key."""
+_FIRST_SECONDS = 2.0
+"""In which each server that lives has said so to a controller that has just begun."""
+_NAMES = 1 << 12
+"""Of servers, at most; of more those are forgotten that were heard longest ago."""
+
+
+class Entitled:
+    """Who may say what to one controller, which began at ``now``."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """Of servers, and when each was heard last; the one that was heard longest ago first."""
+
+    def wrong(self, sender: str, message: FromServers, now: float) -> str:
+        """As `wrong` says, and whether a server or a supervisor has proved itself."""
+        if found := wrong(sender, message):
+            return found
+        match message:
+            case Here(server, key=key):
+                return "" if self._binds(server, key, now) else "strangers"
+            case Ended(server, key=key) if sender != COORDINATOR:
+                return self._wrong_end(server, key, now)
+            case _:
+                return ""
+
+    def _binds(self, server: str, key: str, now: float) -> bool:
+        bound, heard = self._keys.get(server, (key, now))
+        if now - heard < _SILENT_SECONDS and not _is_same(bound, key):
+            return False
+        self._keys[server] = key, now
+        self._keys.move_to_end(server)
+        if len(self._keys) > _NAMES:
+            self._keys.popitem(last=False)
+        return True
+
+    def _wrong_end(self, server: str, key: str, now: float) -> str:
+        if server not in self._keys:
+            return "early" if now - self._began < _FIRST_SECONDS else ""
+        bound, _ = self._keys[server]
+        return "" if bound and _is_same(bound, key) else "strangers"
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two keys are one; takes as long whatever is different."""
+    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def wrong(sender: str, message: FromServers) -> str:
