@@ -15,7 +15,7 @@ from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import name_of, pointer_of
 from cotswold.ops.batched import accumulator
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 from cotswold.ops.updates import Update, apply_pushes
 
 _LOCAL_DIMS = 5
@@ -156,6 +156,9 @@ class _Norms(torch.autograd.Function):
         filters = filters.movedim(in_dims[0], 0)
         out = apply("filter_norms", _Norms, filters.flatten(0, 1))
         return out.reshape(*filters.shape[:2], *out.shape[1:]), 0
+
+
+differentiate(_norms_op, _Norms)
 
 
 def filter_norms(filters: Tensor) -> Tensor:

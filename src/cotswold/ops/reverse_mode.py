@@ -32,12 +32,21 @@ def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
         raise _error(operation)
 
 
+def differentiate(operation: Any, function: type[torch.autograd.Function]) -> None:
+    """Give a custom operation the derivatives of the function that calls it, for those who call it bare."""
+    operation.register_autograd(function.backward, setup_context=function.setup_context)
+
+
 def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth.
 
     The function defines no ``jvp`` that could raise by itself, for `torch.compile` refuses such functions.
+    A trace by torch.jit records the custom operation, which can be saved; it could not save the function.
     Raises UserError for DTensors, which torch cannot split over this operation.
     """
+    if torch.jit.is_tracing():
+        traced: Tensor = function.forward(*inputs)
+        return traced
     try:
         out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     except NotImplementedError as error:
