@@ -126,7 +126,10 @@ def _supervised(run: Run, display: Display) -> Classification | Regression:
     split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
     batches = training.labelled_batches(store, recipe, split)
     if store.targets:
-        errors = analysis.regress(trained.network, batches, step=trained.step, split=split)
+        prepared, network = trained.prepared, trained.network
+        errors = analysis.regress(
+            lambda samples: prepared.predicted(network(samples)), batches, step=trained.step, split=split
+        )
         errors.write(directory.regression)
         return errors
     found = analysis.classify(

@@ -102,6 +102,8 @@ class Answering(AskedSamples):
     network: nn.Module
     classes: tuple[str, ...]
     loss: str
+    predicted: Callable[[Tensor], Tensor]
+    """Turns outputs of a network that learnt numbers into these numbers."""
 
     def batches(self) -> Iterator[tuple[list[str], Tensor]]:
         """Names of samples, and the probability of each class (sample, class)."""
@@ -116,7 +118,7 @@ class Answering(AskedSamples):
                 scores = self.network(maps.to(self.device))
             yield (
                 list(map(self.source.name, indices.tolist())),
-                likely[self.loss](scores) if self.loss in likely else scores,
+                likely[self.loss](scores) if self.loss in likely else self.predicted(scores),
             )
 
 
@@ -149,4 +151,5 @@ def answering(
             network=network,
             classes=prepared.classes,
             loss=recipe.loss,
+            predicted=prepared.predicted,
         )

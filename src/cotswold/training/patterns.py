@@ -63,7 +63,7 @@ class StorePatterns:
         into memory, and no file is given."""
         self._varying, self._seed = varying, seed
         self._restored = store.transform.restored
-        self._labels = torch.from_numpy(store.labels(split))
+        self._labels = store.learnable(torch.from_numpy(store.labels(split)))
         count = len(self._labels)
         if rows is not None:
             kept = np.dtype(store.transform.preparation.dtype)
