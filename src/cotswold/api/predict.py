@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Predictions:
     """What a network takes samples for, a row a sample."""
 
-    names: NDArray[np.str_]
+    names: NDArray[np.object_]
+    """Texts of Python (sample,)."""
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
     """(sample, class). With loss `squared` these are the outputs themselves, no probabilities; where a run
@@ -92,7 +93,7 @@ def predict(
                 rows.append(likely.float().cpu().numpy())
                 advance(len(names), len(work.source))
         left_out = work.left_out()
-    return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
+    return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out)
 
 
 @dataclass(frozen=True, kw_only=True)
