@@ -175,8 +175,8 @@ class Synchronous:
         return True
 
     def _save_before_failure(self, batches: Drawn) -> None:
-        """Save what was learnt before a batch that cannot be drawn. A team does not, for perhaps not all of its
-        ranks fail."""
+        """Save what was learnt before a batch that cannot be drawn. A team does not, as perhaps not all of
+        its ranks fail."""
         if batches.failed and self.position.total and self.team.mesh is None:
             with suppress(CotswoldError):  # another error is on its way
                 self._save()
