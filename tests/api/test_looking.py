@@ -209,7 +209,10 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert repr(found).startswith("<Predictions of 300 samples: 2 numbers each>")
     source = cotswold.data.open_samples(tmp_path / "sums.npz", labels="file")
     assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 numbers to predict>"
-    assert errors.loss == pytest.approx(min(judged), rel=1e-4)  # that of the best checkpoint
+    scale = cotswold.data.Store(next((tmp_path / "stores").iterdir())).target_scale
+    assert scale is not None
+    standard = [error / each**2 for error, each in zip(errors.squared_error, scale.deviation, strict=True)]
+    assert sum(standard) == pytest.approx(min(judged), rel=1e-3)  # that of the best checkpoint
     assert all(part is not None and part > 0.9 for part in errors.explained)
     assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
     page = run.report().read_text()

@@ -19,6 +19,7 @@ from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
+from cotswold.training.batches import weighted
 from cotswold.training.losses import Loss, is_classes
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
@@ -119,7 +120,7 @@ class Supervised:
         self.optimiser.zero_grad(set_to_none=True)
         with one_type(self.network, batch):
             outputs = self.outputs(batch.inputs)
-            loss = self.loss(outputs, targets)
+            loss = weighted(self.loss, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         self._step += 1
@@ -136,7 +137,7 @@ class Supervised:
         for batch in self.validation():
             targets = needed(batch.targets)
             outputs = self.outputs(batch.inputs)
-            loss += float(self.loss(outputs, targets)) * len(targets)
+            loss += float(weighted(self.loss, outputs, batch)) * len(targets)
             if is_classes(outputs, targets):
                 correct += _correct(outputs, targets)
                 judged += targets.numel()
