@@ -33,7 +33,8 @@ class Features:
 
     features: NDArray[np.float32]
     """(picture, channel, y, x)."""
-    names: NDArray[np.str_]
+    names: NDArray[np.object_]
+    """Texts of Python (sample,)."""
     labels: NDArray[np.int64]
     """-1 where a picture has none."""
     layer: str
@@ -97,7 +98,7 @@ def features(
                 advance(len(names), len(work.source))
         found = np.concatenate(rows)
         left_out = work.left_out()
-    return Features(found, np.array(names), np.array(numbers, np.int64), str(work.layer), left_out)
+    return Features(found, np.array(names, object), np.array(numbers, np.int64), str(work.layer), left_out)
 
 
 def write_features(

@@ -6,7 +6,7 @@ counted, how results are shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cotswold.data import SampleStream, Source, Store, VectorSource
     from cotswold.data.source import Labels
     from cotswold.recipe import Recipe
-    from cotswold.training import SampleSpec
+    from cotswold.training import LayerNetwork, SampleSpec, Trained
 
 EXAMPLES = 8
 """Pictures that are kept of those that were classified right, and of those that were not."""
@@ -56,7 +56,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
     chosen = _split_of(store, split)
     batches = training.labelled_batches(store, recipe, chosen)
     if store.targets:
-        errors = analysis.regress(trained.network, batches, step=trained.step, split=chosen)
+        errors = analysis.regress(_predictor(trained), batches, step=trained.step, split=chosen)
         if split is None:
             errors.write(directory.regression)
         return errors
@@ -98,7 +98,7 @@ def judge_source(
     )
     batches, step = _batches(work.samples, wanted, work.device), trained.step
     if prepared.targets:
-        errors = analysis.regress(network, batches, step=step, split=str(source))
+        errors = analysis.regress(_predictor(trained), batches, step=step, split=str(source))
         work.left_out()
         return errors
     examples = EXAMPLES if kind == "pictures" else 0
@@ -106,6 +106,11 @@ def judge_source(
     answers = analysis.classify(network, batches, classes, step=step, split=str(source), examples=examples)
     work.left_out()
     return answers
+
+
+def _predictor(trained: Trained[LayerNetwork]) -> Callable[[Tensor], Tensor]:
+    """The network's outputs in the units of the targets."""
+    return lambda samples: trained.prepared.predicted(trained.network(samples))
 
 
 def _split_of(store: Store, split: str | None) -> str:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Predictions:
     """What a network takes samples for, a row a sample."""
 
-    names: NDArray[np.str_]
+    names: NDArray[np.object_]
+    """Texts of Python (sample,)."""
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
     """(sample, class). With loss `squared` these are the outputs themselves, no probabilities; where a run
@@ -93,7 +94,7 @@ def predict(
                 rows.append(likely.float().cpu().numpy())
                 advance(len(names), len(work.source))
         left_out = work.left_out()
-    return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
+    return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,8 @@ class Answering(AskedSamples):
     network: nn.Module
     classes: tuple[str, ...]
     loss: str
+    predicted: Callable[[Tensor], Tensor]
+    """Turns outputs of a network that learnt numbers into these numbers."""
 
     def batches(self) -> Iterator[tuple[list[str], Tensor]]:
         """Names of samples, and the probability of each class (sample, class)."""
@@ -117,7 +120,7 @@ class Answering(AskedSamples):
                 scores = self.network(maps.to(self.device))
             yield (
                 list(map(self.source.name, indices.tolist())),
-                likely[self.loss](scores) if self.loss in likely else scores,
+                likely[self.loss](scores) if self.loss in likely else self.predicted(scores),
             )
 
 
@@ -150,4 +153,5 @@ def answering(
             network=network,
             classes=prepared.classes,
             loss=recipe.loss,
+            predicted=prepared.predicted,
         )

@@ -23,6 +23,7 @@ from cotswold.data.grey_levels import Ranges, is_deep
 from cotswold.data.number_files import Npz
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, split_named
+from cotswold.data.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
 
 _MOST = (1 << 16) - 1
@@ -102,9 +103,11 @@ class ArraySource(Source):
             array = self._array(number)
             found = ranges.add(array) if is_deep(array) else None
             if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
+                shape = array.shape
                 raise SourceError(
                     f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
-                    "scale them to 0..1 or 0..255"
+                    "scale them to 0..1 or 0..255 if they are pictures"
+                    + (f"; {sequences_remedy(shape)}" if len(shape) == 3 else "")
                 )
         return ranges
 
@@ -204,6 +207,7 @@ def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise SourceError(
             f"{name} has shape {shape}; pictures are (image, y, x), (image, y, x, channel) or "
             "(image, channel, y, x) with 1, 3 or 4 channels"
+            + ("; vectors are (n, features)" if len(shape) < 3 else "")
         )
     if 0 in shape:
         raise SourceError(f"{name} has shape {shape}: no pictures in it")

@@ -24,17 +24,17 @@ def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> l
     train = counts["train"]
     total = np.sum(list(counts.values()), axis=0)
     found = [_numbers(classes, train)]
-    empty = [classes[number] for number in np.flatnonzero(total == 0)]
+    empty = [classes[number] for number in np.flatnonzero(total == 0).tolist()]
     if empty:
         found.append(f"{len(empty):,} of {len(classes):,} classes have no sample: {_some(empty)}")
     for split, each in counts.items():
-        unlearnt = [classes[number] for number in np.flatnonzero((each > 0) & (train == 0))]
+        unlearnt = [classes[number] for number in np.flatnonzero((each > 0) & (train == 0)).tolist()]
         if split != "train" and unlearnt:
             found.append(
                 f"{len(unlearnt):,} of {len(classes):,} classes have samples for {split} and none for "
                 f"training, so that no network can learn them: {_some(unlearnt)}"
             )
-        untested = [classes[number] for number in np.flatnonzero((each == 0) & (train > 0))]
+        untested = [classes[number] for number in np.flatnonzero((each == 0) & (train > 0)).tolist()]
         if split == "test" and untested:
             found.append(
                 f"{len(untested):,} of {len(classes):,} classes have no sample for test: {_some(untested)}"

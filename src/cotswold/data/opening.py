@@ -34,6 +34,22 @@ _KINDS: dict[Kind | None, str] = {
 }
 
 
+_TABLES = {
+    ".csv": "read_csv",
+    ".tsv": "read_csv",
+    ".txt": "read_csv",
+    ".parquet": "read_parquet",
+    ".feather": "read_feather",
+    ".xlsx": "read_excel",
+    ".json": "read_json",
+    ".jsonl": "read_json",
+}
+"""Endings of tables, and how pandas reads them."""
+_TAB = ', sep="\\t"'
+_ARCHIVES = frozenset([".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".arrow", ".tfrecord"])
+"""Endings of files of arrays that are not read."""
+
+
 def open_source(
     path: str | Path, *, include: Iterable[str] = (), exclude: Iterable[str] = (), labels: Labels = "none"
 ) -> Source:
@@ -217,6 +233,22 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     return where
 
 
+def _way_out(where: Path, kind: Kind) -> str:
+    """What to do with a file that is not read: how a table or an archive of numbers becomes an array."""
+    suffix = where.suffix.lower()
+    if suffix in _TABLES:
+        read = f"frame = pandas.{_TABLES[suffix]}({where.name!r}{_TAB if suffix == '.tsv' else ''})"
+        return (
+            f"a table is not read; save it as arrays, for instance by pandas: {read}; "
+            f'numpy.savez("{where.stem}.npz", x=frame[features].to_numpy("float32"), '
+            f'labels=frame[label].to_numpy()), and give {where.stem}.npz with labels = "file"'
+        )
+    if suffix in _ARCHIVES:
+        name = f"{where.stem}.npz"
+        return f'save its arrays by numpy.savez("{name}", x=..., labels=...), and give {name}'
+    return f"give {_KINDS[kind]}"
+
+
 def _names(where: Path, kind: Kind | None) -> list[str]:
     """What lies directly in a folder."""
     try:
@@ -256,7 +288,7 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         return cifar.open_cifar(where, include, exclude, labels)
     if is_picture(where.name):
         raise SourceError(f"{where} is a single picture; give the folder that it lies in")
-    raise SourceError(f"{where} is of no known kind; give {PICTURES}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'pictures')}")
 
 
 def _open_vectors(
@@ -275,7 +307,7 @@ def _open_vectors(
         return vector_files.open_npz(where, include, exclude, labels)
     if vector_files.is_idx(where.name):
         return vector_files.open_idx(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; give {VECTORS}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'vectors')}")
 
 
 def _open_frames(
@@ -293,4 +325,4 @@ def _open_frames(
         return frame_files.open_zip(where, include, exclude, labels)
     if where.suffix.lower() == ".npz":
         return frame_files.open_npz(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; give {FRAMES}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'frames')}")

@@ -40,6 +40,7 @@ from cotswold.data.source import Source
 from cotswold.data.splits import Request, Splits, assigned, rule
 from cotswold.data.store_folder import begin, claimed, differences
 from cotswold.data.store_layout import Chunk, ShardSize
+from cotswold.data.target_scale import TargetScale
 from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.vector_work import VectorWork
@@ -287,6 +288,7 @@ def _finished(
     transform = journal.transform()
     assert transform is not None
     class_notes = class_counts.class_notes(source.classes, labels) if source.classes else []
+    scale = _target_scale(source, request.preparation, labels)
     manifest = {
         "format": FORMAT,
         "request": request.state(),
@@ -294,7 +296,8 @@ def _finished(
         "classes": list(source.classes),
         **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
-        "notes": [*notes, *class_notes, *transform.notes],
+        **({} if scale is None else {"target_scale": scale.state()}),
+        "notes": [*notes, *class_notes, *([] if scale is None else scale.notes), *transform.notes],
         "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }
@@ -302,6 +305,15 @@ def _finished(
     write_json(path / MANIFEST, manifest)
     journal.end()
     return manifest
+
+
+def _target_scale(
+    source: Source | VectorSource, preparation: AnyPreparation, labels: dict[str, NDArray[Any]]
+) -> TargetScale | None:
+    """What standardises numbers to predict; None for classes, and where samples are not standardised."""
+    if not source.targets or (isinstance(preparation, VectorPreparation) and not preparation.standardise):
+        return None
+    return TargetScale.of(labels["train"])
 
 
 def _closed(

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cotswold.data import store_layout, zarr_group
 from cotswold.data.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.data.sequences import Integers, neighbours
 from cotswold.data.source import Kind
 from cotswold.data.store_layout import Chunk
+from cotswold.data.target_scale import TargetScale
 from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_state
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
@@ -43,6 +45,9 @@ class Store:
     path: Path
     transform: AnyTransform
     """What turns any other sample into the space of this store."""
+    target_scale: TargetScale | None
+    """What standardises regression targets for learning; None for classes, and if they are learnt as they
+    are."""
 
     def __init__(self, path: str | Path) -> None:
         self._open(expanded(path))
@@ -54,6 +59,8 @@ class Store:
         self.path, self._manifest = path, read_manifest(path)
         try:
             self.transform = transform_from_state(self._manifest["transform"])
+            scale = self._manifest.get("target_scale")
+            self.target_scale = None if scale is None else TargetScale.from_state(scale)
         except MalformedError as error:
             raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
 
@@ -174,6 +181,11 @@ class Store:
         self._part(split)
         name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
         return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+
+    def learnable(self, labels: Tensor) -> Tensor:
+        """Labels as a network of this store learns them: regression targets standardised, classes as they
+        are."""
+        return labels if self.target_scale is None else self.target_scale.scaled(labels)
 
     def lengths(self, split: str) -> Integers | None:
         """Frames in each sequence of a split, in the order in which they lie there; None for other data."""

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
 
 from cotswold.data import StoreDataset
 from cotswold.errors import CheckpointError, UserError
+from cotswold.training.batches import batch_of, collated, loaded
+from cotswold.training.columns import columns
 from cotswold.training.loaders import Draws, LoadedBatches, epoch_seed, is_plain, part_of, place_in
-from cotswold.training.strategy import Batch, Batches, batch_of
+from cotswold.training.strategy import Batch, Batches
 
 Given = Dataset[Any] | DataLoader[Any]
 
@@ -45,8 +46,11 @@ class Samples:
         """The samples of these numbers, collated, read in this process."""
         together = getattr(self.dataset, "__getitems__", None)
         if callable(together):
-            return self.collate(together(list(numbers)))
-        return self.collate([self.dataset[number] for number in numbers])
+            found = together(list(numbers))
+        else:
+            found = [self.dataset[number] for number in numbers]
+        with collated(found, numbers):
+            return self.collate(found)
 
     def subset(self, indices: Sequence[int]) -> Samples:
         """Some of the samples."""
@@ -59,17 +63,14 @@ class Samples:
 
 
 def data_set(given: object) -> Given:
-    """What was given as a data set; a tuple of two tensors, inputs and targets, becomes one.
+    """What was given as a data set; inputs and targets that are tensors or arrays become one (`columns`).
 
     Raises UserError for what is none.
     """
-    if isinstance(given, tuple | list) and given and all(isinstance(each, Tensor) for each in given):
-        if len(given) != 2 or len(given[0]) != len(given[1]):
-            lengths = ", ".join(str(len(each)) for each in given)
-            raise UserError(
-                f"a data set of tensors is inputs and targets, as many of each; these are {lengths} long"
-            )
-        return TensorDataset(*given)
+    if isinstance(given, tuple | list):
+        found = columns(given)
+        if found is not None:
+            return found
     if isinstance(given, DataLoader | IterableDataset):
         return given
     if isinstance(given, tuple | str | dict) or not (
@@ -77,7 +78,8 @@ def data_set(given: object) -> Given:
     ):
         raise UserError(
             f"a {type(given).__name__} is no data set; give a torch Dataset with __getitem__ and __len__, an "
-            "IterableDataset, a DataLoader, or (inputs, targets), two tensors"
+            "IterableDataset, a DataLoader, or (inputs, targets), tensors or NumPy arrays; inputs may be a "
+            "tuple or a dict of these"
         )
     return given  # type: ignore[return-value]  # all that torch asks of a map-style data set
 
@@ -243,7 +245,7 @@ def validation_batches(
         with draws.used():
             items = iter(_in_order(given, batch_size))
         while True:
-            with draws.used():
+            with draws.used(), loaded():
                 item = next(items, None)
             if item is None:
                 return

@@ -29,7 +29,8 @@ from torch.utils.data import (
 
 from cotswold.data import StoreDataset
 from cotswold.errors import CheckpointError, UserError
-from cotswold.training.strategy import Batch, batch_of
+from cotswold.training.batches import batch_of, loaded
+from cotswold.training.strategy import Batch
 
 _SEEDS = 1 << 63
 _ODD = 0x9E3779B97F4A7C15
@@ -69,9 +70,10 @@ class LoadedBatches:
                     generator.set_state(state)
                 self._set_epoch()
                 items = iter(self._loader)
-                item = next(items, _END)
-                for _ in range(self._step):
+                with loaded():
                     item = next(items, _END)
+                    for _ in range(self._step):
+                        item = next(items, _END)
             if item is _END and self._step == 0:
                 raise UserError(f"{type(self._loader.dataset).__name__} gives no batches; give it samples")
             while item is not _END:
@@ -79,7 +81,7 @@ class LoadedBatches:
                 self._step += 1
                 yield batch
                 began = time.monotonic()
-                with draws.used():
+                with draws.used(), loaded():
                     item = next(items, _END)
                 self.waited_seconds += time.monotonic() - began
             self._epoch, self._step = self._epoch + 1, 0

@@ -38,6 +38,7 @@ from cotswold.recipe.schema import (
 )
 from cotswold.run import Metrics, Recorder, RunDirectory, describe_environment
 from cotswold.training import module_batch, module_downpour
+from cotswold.training.batches import call_with_parts, one_tensor
 from cotswold.training.datasets import (
     Given,
     Samples,
@@ -210,6 +211,9 @@ class ModuleJob(Job):
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
         recorder.begin_with(network_tensors(self.module))
+        if self.team.mesh is None:
+            hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
+            open_things.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
@@ -236,7 +240,7 @@ class ModuleJob(Job):
                 epochs,
                 batches.epoch_steps,
                 validation,
-                spread=lambda inputs: inputs,  # a partitioned module takes whole batches
+                spread=one_tensor,  # a partitioned module takes whole batches
             )
             strategy.ranks = mesh.size
         return _Steps(strategy, batches, recorder, self.team)

@@ -19,12 +19,13 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
 from cotswold.data.making import Varying, keys
-from cotswold.errors import MachineError
+from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
 from cotswold.ops import images_last
+from cotswold.training.batches import batch_of
 from cotswold.training.datasets import Samples
-from cotswold.training.strategy import Batch, batch_of
+from cotswold.training.strategy import Batch
 
 _CPU = torch.device("cpu")
 
@@ -63,7 +64,7 @@ class StorePatterns:
         into memory, and no file is given."""
         self._varying, self._seed = varying, seed
         self._restored = store.transform.restored
-        self._labels = torch.from_numpy(store.labels(split))
+        self._labels = store.learnable(torch.from_numpy(store.labels(split)))
         count = len(self._labels)
         if rows is not None:
             kept = np.dtype(store.transform.preparation.dtype)
@@ -117,7 +118,13 @@ class SamplePatterns:
             chosen = torch.tensor(numbers, dtype=torch.int64)
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets)
-        return batch_of(self._samples.items(numbers), _CPU)
+        batch = batch_of(self._samples.items(numbers), _CPU)
+        if batch.weights is not None:
+            raise UserError(
+                "the data set gives (input, target, weight), and only strategy supervised learns from "
+                "weights; give pairs (input, target), or train by supervised"
+            )
+        return batch
 
 
 class DevicePatterns:

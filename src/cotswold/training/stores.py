@@ -280,7 +280,7 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
             f'data.type is "{data.type}", but {store.path} holds {store.kind}; set data.type to that'
         )
     if isinstance(recipe.objective, LossObjective):
-        _check_outputs(store, recipe.loss, recipe.training.strategy)
+        _check_outputs(store, recipe.loss, recipe.training.strategy, recipe.network.output)
     preparation = store.transform.preparation
     if isinstance(preparation, VectorPreparation):
         context = {"context": preparation.context} if preparation.kind == "frames" else {}
@@ -329,9 +329,15 @@ def _of_validation(recipe: Recipe, store: Store) -> list[str]:
     return [f"there are no samples for validation{why}; nothing will tell when the network learns by heart"]
 
 
-def _check_outputs(store: Store, loss: str, strategy: str) -> None:
+def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
     """Raise RecipeError where a network that learns from labels cannot learn from those of a store."""
     if store.targets:
+        if store.target_scale is not None and output != "linear":
+            raise RecipeError(
+                f'network.output = "{output}" cannot give the numbers to predict in {store.path}, which are '
+                'standardised; set network.output to "linear", or data.standardise to false and scale the '
+                "numbers yourself"
+            )
         if loss not in ("squared", "custom"):
             raise RecipeError(
                 f'the labels in {store.path} are numbers to predict; objective.loss = "{loss}" wants '

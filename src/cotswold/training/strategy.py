@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from cotswold.checkpoint import StateDict, StateValue
-from cotswold.errors import UserError
 from cotswold.run import Metrics
 from cotswold.training.phases import Phase
 
@@ -21,32 +20,19 @@ from cotswold.training.phases import Phase
 @dataclass(frozen=True)
 class Batch:
     """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
-    any: labels ``(image,)``, or what a data set gives."""
+    any: labels ``(image,)``, or what a data set gives; ``weights`` ``(image,)`` of a data set that has
+    them."""
 
     inputs: Tensor
     targets: Tensor | None
+    weights: Tensor | None = None
 
     def on(self, device: torch.device) -> Batch:
         """The same on a device."""
-        return Batch(self.inputs.to(device), None if self.targets is None else self.targets.to(device))
-
-
-def batch_of(item: object, device: torch.device) -> Batch:
-    """What a DataLoader gives, as a batch on a device; raises UserError where that is no pair of tensors."""
-    if not isinstance(item, tuple | list) or len(item) != 2 or not all(isinstance(x, Tensor) for x in item):
-        raise UserError(
-            f"a data set must give pairs (input, target) that make two tensors; this one gives {_kind(item)}"
+        targets, weights = (
+            None if each is None else each.to(device) for each in (self.targets, self.weights)
         )
-    inputs, targets = item
-    return Batch(inputs.to(device), targets.to(device))
-
-
-def _kind(item: object) -> str:
-    if isinstance(item, tuple | list):
-        return (
-            f"a {type(item).__name__} of {', '.join(type(each).__name__ for each in item[:4]) or 'nothing'}"
-        )
-    return f"a {type(item).__name__}"
+        return Batch(self.inputs.to(device), targets, weights)
 
 
 class Batches(Protocol):

@@ -19,6 +19,7 @@ from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
+from cotswold.training.batches import weighted
 from cotswold.training.losses import Loss
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
@@ -124,7 +125,7 @@ class Supervised:
         self.optimiser.zero_grad(set_to_none=True)
         with one_type(self.network, batch):
             outputs = self.outputs(batch.inputs)
-            loss = self.loss(outputs, targets)
+            loss = weighted(self.loss, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         self._step += 1
@@ -140,7 +141,7 @@ class Supervised:
         for batch in self.validation():
             targets = needed(batch.targets)
             outputs = self.outputs(batch.inputs)
-            scores.add(float(self.loss(outputs, targets)), score(self.loss, outputs, targets))
+            scores.add(float(weighted(self.loss, outputs, batch)), score(self.loss, outputs, targets))
         means = scores.means()
         if means is None:
             return None

@@ -25,6 +25,7 @@ from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
+from cotswold.training.batches import is_same
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, counted, loss_of
 from cotswold.training.modes import learns
@@ -322,7 +323,7 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
             return  # the first evaluation says it
     name = type(work.network).__name__
     remedy = "strategy batch compares evaluations; take out what is drawn at random"
-    if not torch.equal(first.inputs, again.inputs):
+    if not is_same(first.inputs, again.inputs):
         raise UserError(
             f"the data set gave other samples when the same {len(patterns)} were read again, and {remedy}, "
             "such as a random transform, or train by strategy supervised"
