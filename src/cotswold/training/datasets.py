@@ -64,7 +64,7 @@ class Samples:
             batch_sampler=batches,
             collate_fn=self.collate,
             num_workers=self.workers,
-            generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator("cpu").manual_seed(seed),
         )
 
     def subset(self, indices: Sequence[int]) -> Samples:
@@ -147,7 +147,7 @@ def split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Sample
             f"a validation of {fraction:g} takes {count} of {len(samples)} samples; give one that "
             "leaves some for both, or a data set of its own"
         )
-    drawn = torch.randperm(len(samples), generator=_generator(seed, -1)).tolist()
+    drawn = torch.randperm(len(samples), generator=_generator(seed, -1), device="cpu").tolist()
     return samples.subset(sorted(drawn[count:])), samples.subset(sorted(drawn[:count]))
 
 
@@ -175,7 +175,8 @@ class SampledBatches:
             loader = self._samples.loader(
                 [order[start : start + self._batch] for start in starts], _seed(self._seed, self._epoch)
             )
-            items = iter(loader)
+            with torch.device("cpu"):  # torch draws a number there, whatever the program's default is
+                items = iter(loader)
             for _ in starts:
                 batch = self._waiting(items)
                 self._step += 1
@@ -208,7 +209,8 @@ class SampledBatches:
         count = len(self._samples)
         if not self._samples.shuffled:
             return list(range(count))
-        order: list[int] = torch.randperm(count, generator=_generator(self._seed, self._epoch)).tolist()
+        drawn = _generator(self._seed, self._epoch)
+        order: list[int] = torch.randperm(count, generator=drawn, device="cpu").tolist()
         return order
 
     def _waiting(self, items: Iterator[Any]) -> Batch:
@@ -243,7 +245,7 @@ class LoadedBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(_seed(self._seed, self._epoch))
                 self._tell_epoch()
                 items = iter(self._loader)
@@ -308,6 +310,10 @@ def batch_of(item: object, device: torch.device) -> Batch:
             f"a data set must give pairs (input, target) that make two tensors; this one gives {_kind(item)}"
         )
     inputs, targets = item
+    if inputs.is_meta or targets.is_meta:
+        raise UserError(
+            "the data set gives tensors on the device meta, which have no values; give it samples"
+        )
     return Batch(inputs.to(device), targets.to(device))
 
 
@@ -331,4 +337,4 @@ def _seed(seed: int, epoch: int) -> int:
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_seed(seed, epoch))
+    return torch.Generator("cpu").manual_seed(_seed(seed, epoch))

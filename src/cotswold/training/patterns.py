@@ -19,11 +19,11 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
 from cotswold.data.making import Varying, keys
-from cotswold.errors import MachineError, UserError
+from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
 from cotswold.ops import images_last
-from cotswold.training.datasets import Samples
+from cotswold.training.datasets import Samples, batch_of
 from cotswold.training.strategy import Batch
 
 
@@ -112,15 +112,11 @@ class SamplePatterns:
     def batch(self, numbers: Sequence[int]) -> Batch:
         """What the data set gives; raises UserError where that is no pair of tensors."""
         if self._tensors is not None:  # a sample at a time would take longer than a small network
-            chosen = torch.tensor(numbers, dtype=torch.int64)
+            chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets)
         found = next(iter(self._samples.loader([list(numbers)])))
-        if not isinstance(found, list | tuple) or len(found) != 2:
-            raise UserError(
-                f"the data set gives a {type(found).__name__}; it must give pairs (input, target) of tensors"
-            )
-        return Batch(found[0], found[1])
+        return batch_of(found, torch.device("cpu"))
 
 
 class DevicePatterns:
