@@ -281,3 +281,14 @@ def test_a_setting_that_the_strategy_does_not_have_is_named(tmp_path: Path) -> N
 
 def test_every_field_of_a_cluster_can_be_given_by_name() -> None:
     assert set(CLUSTER_FIELDS) == set(Cluster.model_fields)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")])
+def test_a_mode_that_the_program_has_chosen_changes_nothing(mode: Any, tmp_path: Path) -> None:
+    plain, chosen = network(), network()
+    words: dict[str, Any] = {"loss": "cross_entropy", "validation": 0.2, **SETTINGS, "epochs": 1}
+    cotswold.train(plain, halves(), tmp_path / "plain", **words)
+    data = halves()
+    with mode():
+        cotswold.train(chosen, data, tmp_path / "chosen", **words)
+    assert all(map(torch.equal, plain.state_dict().values(), chosen.state_dict().values()))

@@ -6,6 +6,7 @@ clocks, the terminal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -198,22 +199,37 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
 
 @contextmanager
 def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
-    """Raises UserError in the place of torch's error where samples or numbers to predict are of another
-    floating type than the parameters."""
+    """Raises UserError in the place of torch's error where samples or targets are of another type than the
+    parameters."""
     try:
         yield
     except RuntimeError as error:
         own = {each.dtype for each in network.parameters() if each.is_floating_point()}
+        name, said = type(network).__name__, str(error)
+        if "'indices'" in said:
+            raise UserError(
+                f"an embedding of {name} takes whole numbers, and was given others ({said}); give "
+                "samples.long()"
+            ) from error
         for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
-            if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype in own:
+            if not own or not isinstance(given, Tensor) or given.dtype in own:
                 continue
-            name = type(network).__name__
+            is_whole = not (given.is_floating_point() or given.is_complex())
+            if is_whole and not _OF_TYPES[what].search(said):  # whole numbers may be classes, or indices
+                continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
-                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({error}); give "
-                f"{what}.to(torch.{ours}), or module.to(torch.{theirs})"
+                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({said}); give "
+                f"{what}.to(torch.{ours}){'' if is_whole else f', or module.to(torch.{theirs})'}"
             ) from error
         raise
+
+
+_OF_TYPES = {
+    "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
+    "targets": re.compile("Found dtype|can't be cast"),
+}
+"""What torch says of whole numbers in a place where it wants others."""
 
 
 def needed(targets: Tensor | None) -> Tensor:

@@ -25,7 +25,7 @@ from cotswold.training.learning_works import FIRST
 from cotswold.training.losses import Loss
 from cotswold.training.modes import Modes
 from cotswold.training.patterns import Patterns
-from cotswold.training.supervised import needed
+from cotswold.training.supervised import needed, one_type
 
 _TRIAL = "trial"
 """The name under which the fork finds what it tries, and the file for what that raises."""
@@ -63,7 +63,8 @@ def inherited_trial() -> None:
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
         Modes(module).learn()
-        loss(module(batch.inputs), needed(batch.targets))
+        with one_type(module, batch):
+            loss(module(batch.inputs), needed(batch.targets))
     except Exception as error:
         raised.write(_pickled(error))
         raised.flush()
