@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from cotswold.errors import UserError
 from cotswold.mesh.maps.features import DistributedFeatures
 from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
@@ -41,9 +42,23 @@ class _Root:
         mesh.gathered = False
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-            with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
+            with own_parts(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
         return tree_map(_whole, out)
+
+
+@contextmanager
+def _scripts_refused() -> Iterator[None]:
+    """Raise UserError where TorchScript fails, which loses the words of what it calls."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "TorchScript interpreter" not in str(error):
+            raise
+        raise UserError(
+            "a function of torch.jit.script got a tensor that is cut over ranks, which TorchScript cannot "
+            f"read; use the Python function that it was made of ({error})"
+        ) from error
 
 
 @contextmanager
