@@ -28,6 +28,7 @@ from cotswold.cluster.blocks import BlockStore, Bucket, DamagedError, Head
 from cotswold.cluster.description import Description
 from cotswold.cluster.saved_buckets import apart, saved_of
 from cotswold.cluster.state import Place, State
+from cotswold.cluster.state.sqlite import NOTE
 from cotswold.errors import CotswoldError, FormatError, StoreError, UserError
 from cotswold.files.durable import PARTIAL, sync_folder
 from cotswold.server.control.leading import CLUSTER, LEADER
@@ -203,7 +204,7 @@ def set_aside(state: Path) -> tuple[Path, ...]:
     """Rename a damaged state, with the files that SQLite has beside it; what it is called now."""
     word = f".damaged-{time.time_ns()}"
     moved = []
-    for each in (state, *(state.with_name(state.name + more) for more in ("-wal", "-shm", "-journal"))):
+    for each in (state, *(state.with_name(state.name + more) for more in ("-wal", "-shm", "-journal", NOTE))):
         with suppress(FileNotFoundError):
             moved.append(each.rename(each.with_name(each.name + word)))
     return tuple(moved)
@@ -228,6 +229,7 @@ def recover(state: Path | Place, found: Found, without: Collection[str] = ()) ->
         each.unlink()
     has = recover(Place(sqlite=str(partial.absolute())), wanted)
     aside = set_aside(state)
+    partial.with_name(partial.name + NOTE).unlink(missing_ok=True)
     partial.rename(state)
     sync_folder(state.parent)
     return has + (f"; the damaged one is {', '.join(map(str, aside))}" if aside else "")
