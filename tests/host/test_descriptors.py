@@ -1,4 +1,4 @@
-"""How many files a process may have open, and what is said where these are too few."""
+"""A process raises its limit of open files, and says early when the limit is too low."""
 
 from __future__ import annotations
 
