@@ -1,4 +1,4 @@
-"""Who may tell a controller what: names of servers are bound to keys from their supervisors."""
+"""A controller binds names of servers to keys that their supervisors made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def here(key: str, server: str = SERVER) -> Here:
 
 @pytest.fixture
 def entitled() -> Entitled:
-    """What a controller has that began at 0 s and has heard a server."""
+    """Rules of a controller that began at 0 s and has heard a server."""
     found = Entitled(0.0)
     assert found.wrong(SERVER, here("own"), 1.0) == ""
     return found

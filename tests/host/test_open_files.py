@@ -1,4 +1,4 @@
-"""How many files a process may have open, and what is said where these are too few."""
+"""A process raises its limit of open files, and says early when the limit is too low."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.host.fork_loop import LENGTH, NO_FILES, ForkLoop
 from cotswold.host.open_files import allow_descriptors, can_open, require_descriptors
+from cotswold.host.fork_loop import LENGTH, NO_FILES, ForkLoop
 
 
 @contextmanager

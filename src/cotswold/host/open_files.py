@@ -11,11 +11,11 @@ import resource
 from cotswold.errors import MachineError
 
 _MOST = 1 << 16
-"""Of a process: more are of no use."""
+"""The highest limit that is set."""
 _PER_MEMBER = 6
-"""Of each process that another one speaks with: four sockets, a monitor, and the pipe that tells its end."""
+"""Open files for each peer: four sockets, a monitor, and the pipe that tells its end."""
 _OF_ENDPOINT = 18
-"""Of an endpoint without peers, the fork server and files that are read or written for a moment."""
+"""Open files of an endpoint without peers, the fork server, and files read or written for a moment."""
 
 
 def allow_descriptors() -> int:

@@ -52,23 +52,23 @@ _DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTE
 
 
 _SILENT_SECONDS = 60.0
-"""After which a name may have another key."""
+"""Silence after which a name may have another key."""
 _FIRST_SECONDS = 2.0
-"""In which each server that lives has said so to a controller that has just begun."""
+"""Time in which each living server has spoken to a controller that has just begun."""
 _NAMES = 1 << 12
-"""Of servers, at most; of more those are forgotten that were heard longest ago."""
+"""Bound on the names that a controller remembers; it forgets the one heard longest ago."""
 
 
 class Entitled:
-    """Who may say what to one controller, which began at ``now``."""
+    """Decides who may say what to one controller, which began at ``now``."""
 
     def __init__(self, now: float) -> None:
         self._began = now
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """Of servers, and when each was heard last; the one that was heard longest ago first."""
+        """Key of each server and time when it was heard last, in the order of these times."""
 
     def wrong(self, sender: str, message: FromServers, now: float) -> str:
-        """As `wrong` says, and whether a server or a supervisor has proved itself."""
+        """Return the reason to refuse a message: that of `wrong`, or a missing proof; empty to hear it."""
         if found := wrong(sender, message):
             return found
         match message:
@@ -97,7 +97,7 @@ class Entitled:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two keys are one; takes as long whatever is different."""
+    """Compare two keys in a time that tells nothing about them."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 

@@ -17,7 +17,7 @@ _PREFIX = "cotswold-"
 _HELD = "held"
 """A file that the process has locked as long as it lives."""
 _PLACE_BYTES = 72
-"""Of a path in which there is a folder: of a socket's path macOS takes 103 bytes, Linux 107."""
+"""Longest path of a place: macOS takes 103 bytes for the path of a socket, Linux 107."""
 
 
 class SocketFolder:
