@@ -94,7 +94,8 @@ class EventLog:
     def write(self, kind: str, **fields: object) -> None:
         """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
         event = self._event(kind, fields)
-        line = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        line = text.encode("utf-8", "backslashreplace") + b"\n"  # names of files may be no UTF-8
         with disk_errors(self._path, MachineError):
             end = os.fstat(self._file).st_size
             try:
@@ -196,9 +197,10 @@ def _parse(line: bytes) -> Event | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return parse_object(line)
+        event = parse_object(line)
     except MalformedError:
         return None
+    return event if isinstance(event.get("kind"), str) else None
 
 
 def _plain_items(items: Mapping[str, object]) -> Event:
