@@ -193,7 +193,7 @@ class Failing:
     name = "a gauge"
 
     def __init__(self, error: Exception, at: str) -> None:
-        self.error, self.at, self.seen = error, at, 0
+        self.error, self.at, self.seen, self.closed = error, at, 0, 0
 
     def write(self, event: Mapping[str, object]) -> None:
         self.seen += 1
@@ -201,6 +201,7 @@ class Failing:
             raise self.error
 
     def close(self) -> None:
+        self.closed += 1
         if self.at == "close":
             raise self.error
 
@@ -215,6 +216,7 @@ def test_an_observer_that_fails_is_left_out_and_named_once(path: Path, error: Ex
     assert [event["kind"] for event in found] == ["one", "two", "observer_lost", "three"]
     assert found[2]["observer"] == "a gauge" and str(error) in str(found[2]["error"])
     assert (failing.seen, well.seen) == (2, 4)
+    assert failing.closed == 1, "it holds no file until the end of the run"
 
 
 def test_an_observer_that_fails_at_the_end_is_named(path: Path) -> None:

@@ -58,10 +58,11 @@ def evaluate(
     recipe = known.recipe
     with computing(threads, recipe):
         if not recipe.network.stacks:
-            if positives is not None or negatives is not None:
+            given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+            if useless := [name for name, value in given.items() if value]:
                 raise UserError(
                     f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
-                    "out positives and negatives"
+                    f"out {' and '.join(useless)}"
                 )
             return _supervised(known, display)
         if (positives is None) != (negatives is None):

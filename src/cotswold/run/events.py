@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
@@ -113,6 +113,8 @@ class EventLog:
                 show(observer)
             except Exception as error:  # whatever it is, it is the observer's
                 self._observers.remove(observer)
+                with suppress(Exception):  # it holds a file, perhaps
+                    observer.close()
                 lost[observer.name] = f"{type(error).__name__}: {error}"
         for name, sentence in lost.items():
             self.write("observer_lost", observer=name, error=sentence)
