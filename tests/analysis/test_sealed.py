@@ -38,6 +38,13 @@ def test_results_are_what_their_files_say_they_are(tmp_path: Path) -> None:
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["c.json", "e.json"]
 
 
+def test_classes_whose_names_are_no_text_come_back_as_they_are(tmp_path: Path) -> None:
+    names = (os.fsdecode(b"caf\xe9"), "日本")
+    found = Classification(3, "test", names, ((4, 1), (0, 5)))
+    found.write(tmp_path / "c.json")
+    assert Classification.read(tmp_path / "c.json") == found
+
+
 def test_every_figure_that_is_changed_in_a_file_is_noticed(tmp_path: Path) -> None:
     text = EVALUATION.to_json()
     for place in [i for i, letter in enumerate(text) if letter.isdigit()]:

@@ -143,6 +143,8 @@ def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="leave out positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
+    with pytest.raises(UserError, match="leave out layers and control"):
+        cotswold.evaluate(desk.layers, layers=["1.output"], control=desk.stacks)
 
 
 def test_a_report_is_written_and_verification_says_what_is_damaged(desk: Desk, tmp_path: Path) -> None:

@@ -77,6 +77,21 @@ def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_is_left_alone(tm
     assert keys.read_text() == "ssh-ed25519 AAAA"
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_directory_that_may_not_be_written_is_answered_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(lock, "open_file", refuse)
+    with (
+        pytest.raises(MachineError, match=f"get write permission for {tmp_path}, or copy it to go on"),
+        DirectoryLock(tmp_path),
+    ):
+        pass
+
+
 def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

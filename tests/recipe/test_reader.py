@@ -201,6 +201,7 @@ def test_later_overrides_win() -> None:
         ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
         ("name.first=1", "goes through a value that has nothing inside"),
         ("data.size=[3", "does not hold a TOML value"),
+        ("data.source=pictures\udcff", "no text in UTF-8, as a recipe must be; rename"),
         ("training.batch_size=1\nname='x'", "holds more than one value"),
     ],
 )

@@ -62,6 +62,14 @@ def test_tensors_arrays_and_paths_become_what_json_holds(path: Path) -> None:
     assert (event["a"], event["b"], event["c"], event["d"], event["g"]) == (1.5, 0.5, [0, 1, 2], "e/f", 7)
 
 
+def test_a_name_that_is_no_text_comes_back_as_it_is(path: Path) -> None:
+    name = os.fsdecode(b"a\xff/\xc3\xbc.png")
+    with EventLog(path) as log:
+        log.write("start", notes=[name])
+    assert [event["notes"] for event in read_events(path)] == [[name]]
+    path.read_text(encoding="utf-8")
+
+
 def test_numbers_that_are_not_finite_become_null_so_that_any_reader_understands(path: Path) -> None:
     with EventLog(path) as log:
         log.write("x", loss=float("nan"), more=[float("inf"), torch.tensor(float("-inf"))])
@@ -120,7 +128,7 @@ def test_a_log_that_never_got_a_whole_line_starts_anew(path: Path) -> None:
     assert [event["kind"] for event in read_events(path)] == ["one"]
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b""])
+@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b"", b'{"format":1}', b'{"kind":7}'])
 def test_damage_in_the_middle_is_named_with_its_line(path: Path, line: bytes) -> None:
     path.write_bytes(b'{"kind":"a"}\n' + line + b'\n{"kind":"b"}\n')
     with pytest.raises(MachineError, match="line 2, is not an event"):
@@ -185,7 +193,7 @@ class Failing:
     name = "a gauge"
 
     def __init__(self, error: Exception, at: str) -> None:
-        self.error, self.at, self.seen = error, at, 0
+        self.error, self.at, self.seen, self.closed = error, at, 0, 0
 
     def write(self, event: Mapping[str, object]) -> None:
         self.seen += 1
@@ -193,6 +201,7 @@ class Failing:
             raise self.error
 
     def close(self) -> None:
+        self.closed += 1
         if self.at == "close":
             raise self.error
 
@@ -207,6 +216,7 @@ def test_an_observer_that_fails_is_left_out_and_named_once(path: Path, error: Ex
     assert [event["kind"] for event in found] == ["one", "two", "observer_lost", "three"]
     assert found[2]["observer"] == "a gauge" and str(error) in str(found[2]["error"])
     assert (failing.seen, well.seen) == (2, 4)
+    assert failing.closed == 1, "it holds no file until the end of the run"
 
 
 def test_an_observer_that_fails_at_the_end_is_named(path: Path) -> None:

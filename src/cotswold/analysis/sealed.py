@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -33,10 +34,11 @@ class Sealed(Generic[T]):
 
     def to_json(self, result: T) -> str:
         """Text that `from_json` reads; RunError for a figure that is no number."""
-        content = parse_object(self._adapter.dump_json(result))
+        # pydantic's own JSON refuses names of folders that are no text, which Python keeps as surrogates
+        content = parse_object(json.dumps(_finite(self._adapter.dump_python(result, mode="json"))))
         text = json.dumps({_SEAL: _sealed(content), **content}, indent=1, ensure_ascii=False)
         self.from_json(text)
-        return text
+        return text.encode("utf-8", "backslashreplace").decode()  # JSON escapes a surrogate in the same way
 
     def from_json(self, text: str | bytes) -> T:
         """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
@@ -70,6 +72,15 @@ class Sealed(Generic[T]):
         """Have a file hold the result, whole or not at all; a symbolic link in its place is replaced."""
         with disk_errors(path, MachineError):
             replace_file(path, self.to_json(result).encode())
+
+
+def _finite(value: object) -> object:
+    """The value with None for each number that is not finite, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def set_aside(path: Path) -> Path:

@@ -67,10 +67,11 @@ def evaluate(
     recipe = known.recipe
     with computing(threads, recipe):
         if not recipe.network.stacks:
-            if positives is not None or negatives is not None:
+            given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+            if useless := [name for name, value in given.items() if value]:
                 raise UserError(
                     f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
-                    "out positives and negatives"
+                    f"out {' and '.join(useless)}"
                 )
             if source is not None and split is not None:
                 raise UserError("a source has no split of the run's store; give one of source and split")

@@ -53,7 +53,9 @@ class DirectoryLock:
         try:
             file = open_file(place, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise MachineError(f"{place} cannot be opened: {error.strerror}; remove it to go on") from error
+            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            remedy = f"get write permission for {self._directory}, or copy it" if denied else "remove it"
+            raise MachineError(f"{place} cannot be opened: {error.strerror}; {remedy} to go on") from error
         try:
             _take(file)
             own: dict[str, object] = {"process": os.getpid(), "host": platform.node()}

@@ -99,6 +99,11 @@ def _step(holder: object, key: str, quoted: str) -> object:
 
 def _toml_value(written: str, quoted: str) -> object:
     word = written.strip()
+    if any("\ud800" <= each <= "\udfff" for each in word):
+        raise RecipeError(
+            f"override {quoted} holds bytes that are no text in UTF-8, as a recipe must be; rename the file "
+            "or folder that it names"
+        )
     try:
         parsed = limits.toml(f"value = {word}")
     except ValueError as error:

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
@@ -94,7 +94,8 @@ class EventLog:
     def write(self, kind: str, **fields: object) -> None:
         """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
         event = self._event(kind, fields)
-        line = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        line = text.encode("utf-8", "backslashreplace") + b"\n"  # names of files may be no UTF-8
         with disk_errors(self._path, MachineError):
             end = os.fstat(self._file).st_size
             try:
@@ -112,6 +113,8 @@ class EventLog:
                 show(observer)
             except Exception as error:  # whatever it is, it is the observer's
                 self._observers.remove(observer)
+                with suppress(Exception):  # it holds a file, perhaps
+                    observer.close()
                 lost[observer.name] = f"{type(error).__name__}: {error}"
         for name, sentence in lost.items():
             self.write("observer_lost", observer=name, error=sentence)
@@ -196,9 +199,10 @@ def _parse(line: bytes) -> Event | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return parse_object(line)
+        event = parse_object(line)
     except MalformedError:
         return None
+    return event if isinstance(event.get("kind"), str) else None
 
 
 def _plain_items(items: Mapping[str, object]) -> Event:

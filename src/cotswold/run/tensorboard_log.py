@@ -68,9 +68,9 @@ class TensorBoard:
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 def _record(**fields: Any) -> bytes:

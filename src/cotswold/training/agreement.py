@@ -97,16 +97,17 @@ def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
     These are: the place of the samples; where the filters are, since the run may not fit otherwise, and the
     grid that goes with it. ``began``: the recipe of the run's beginning.
     """
-    fields: dict[str, str | None] = {}
+    fields: dict[str, str] = {}
     offloaded, grid = recipe.offloaded, recipe.mesh.grid
     if offloaded != began.offloaded:
         fields["training.offload"] = "disk" if offloaded else "none"
         if offloaded and grid != began.mesh.grid:
             fields["mesh.grid"] = grid or "none"
     now, before = (dict(_fields(lasting(each))) for each in (recipe, began))
-    fields |= {name: now[name] for name in PLACES if now.get(name) != before.get(name)}
+    moved = {name: now[name] for name in PLACES if now.get(name) != before.get(name)}
     return {
-        name: "" if value is None else json.dumps(value, ensure_ascii=False) for name, value in fields.items()
+        name: "" if value is None else json.dumps(value, ensure_ascii=False)
+        for name, value in {**fields, **moved}.items()
     }
 
 
