@@ -227,3 +227,18 @@ def test_a_manifest_that_has_lost_its_end_does_not_bring_back_an_older_state(
     place.write_bytes(place.read_bytes()[:-1])
     with pytest.raises(StoreError, match="has lost its end"):
         BlockStore(tmp_path / "store")
+
+
+def test_a_store_without_its_format_is_damaged_and_no_folder_of_something_else(
+    sound: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(sound, folder)
+    (folder / "format.json").unlink()
+    with pytest.raises(StoreError, match=r"no format\.json"):
+        BlockStore(folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter").write_text("dear")
+    with pytest.raises(UserError, match="no block store"):
+        BlockStore(other)
