@@ -227,3 +227,31 @@ def test_a_manifest_that_has_lost_its_end_does_not_bring_back_an_older_state(
     place.write_bytes(place.read_bytes()[:-1])
     with pytest.raises(StoreError, match="has lost its end"):
         BlockStore(tmp_path / "store")
+
+
+def test_a_store_without_its_format_is_damaged_and_no_folder_of_something_else(
+    sound: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(sound, folder)
+    (folder / "format.json").unlink()
+    with pytest.raises(StoreError, match=r"no format\.json"):
+        BlockStore(folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter").write_text("dear")
+    with pytest.raises(UserError, match="no block store"):
+        BlockStore(other)
+
+
+def test_an_index_that_is_damaged_while_it_is_open_is_begun_anew_by_the_next_write(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with BlockStore(folder) as store:
+        store.write(*(snapshot(bucket, 1) for bucket in BUCKETS))
+        (folder / "db" / "CURRENT").write_bytes(b"nothing\n")
+        with pytest.raises(StoreError, match="names no manifest"):
+            store.write(snapshot(BUCKETS[0], 2))
+        store.write(*(snapshot(bucket, 3) for bucket in BUCKETS))
+        assert all(store.read(bucket).index == 3 for bucket in BUCKETS)
+    with BlockStore(folder) as store:
+        assert {head.index for head in store.heads().values()} == {3}

@@ -169,9 +169,7 @@ class Life:
                     raise BrokenError(f"{bucket} has not kept checkpoint {dispatcher.checkpoint}")
                 return
         self._untaken = 0
-        kept, members = cast(Recorded, dispatcher.take_checkpoint()), dispatcher.members
-        if len(members) == members.newest and kept.total.torn:
-            raise BrokenError(f"checkpoint {dispatcher.checkpoint} is torn, of living sessions: {kept.total}")
+        kept = cast(Recorded, dispatcher.take_checkpoint())
         for bucket in self.cast.buckets:
             for copy in self._copies(bucket):
                 frozen = copy.contents.updates.frozen

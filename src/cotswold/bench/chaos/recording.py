@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from cotswold.bench.chaos.judge import BrokenError
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.messages import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
 from cotswold.server.ranges import common, joined, without
@@ -62,10 +63,16 @@ def _unwatched(bucket: str, life: int, settled: Ranges, has: Mapping[int, Ranges
 
 
 class RecordedDispatcher(Dispatcher):
-    """One whose ledger keeps which samples each bucket has."""
+    """One whose ledger keeps which samples each bucket has. Raises BrokenError for a checkpoint that is torn
+    though no session has ended."""
 
     watch_revived: Callable[[str, int, Ranges, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
     """Called with a bucket, its life, the places that are settled, and what else it has, by session."""
+
+    def _keep(self, ledger: Samples) -> None:
+        if ledger.divided and len(self.members) == self.members.newest:
+            raise BrokenError(f"checkpoint {self.checkpoint} is torn, of living sessions: {ledger.divided}")
+        super()._keep(ledger)
 
     def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"

@@ -180,7 +180,7 @@ class Database:
                 self._readable().write(batch, self._write_options)
                 self._readable().flush(True)
                 seal_manifest(self._folder)
-        except CorruptError as error:  # found as tables were merged
+        except (CorruptError, RecordError) as error:  # found as tables were merged, or the manifest is read
             self._has_failed = True
             raise self.damage(error) from error
         except BaseException:

@@ -287,8 +287,13 @@ def _records(heads: Mapping[str, Head]) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise UserError for a folder in which somebody keeps something else."""
+    """Raise UserError for a folder in which somebody keeps something else, StoreError for a store that has
+    lost its format."""
     names = {each.name for each in folder.iterdir()}
+    if "format.json" not in names and names & {"db", CONTENTS, "seal"}:
+        raise StoreError(
+            f"{folder} is damaged (it has no format.json); move it away and start with an empty one"
+        )
     if names and "format.json" not in names and names != {"lock"}:
         raise UserError(f"{folder} is not empty and no block store; choose another folder")
 
