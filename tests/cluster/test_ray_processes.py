@@ -29,7 +29,7 @@ from cotswold.testing.processes import ended, play
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'"),
 ]
 READY_SECONDS = 60
 

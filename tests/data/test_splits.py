@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import unicodedata
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
@@ -37,7 +38,16 @@ def zipped(path: Path, names: Sequence[str]) -> Source:
 def asked(splits: Splits, source: Source, validation: float = 0.1, test: float = 0.0) -> Request:
     decided = rule(source, splits)
     return Request(
-        "x", False, PLAIN, decided.splits, validation, test, 0, None, test_by_name=decided.test_by_name
+        "x",
+        False,
+        PLAIN,
+        decided.splits,
+        validation,
+        test,
+        0,
+        None,
+        test_by_name=decided.test_by_name,
+        validation_by_name=decided.validation_by_name,
     )
 
 
@@ -147,7 +157,16 @@ def test_no_picture_that_is_called_test_is_trained_on_unless_all_are(
     source = Named(names)
     decided = rule(source, splits)
     request = Request(
-        "", False, PLAIN, decided.splits, validation, test, 0, limit, test_by_name=decided.test_by_name
+        "",
+        False,
+        PLAIN,
+        decided.splits,
+        validation,
+        test,
+        0,
+        limit,
+        test_by_name=decided.test_by_name,
+        validation_by_name=decided.validation_by_name,
     )
     try:
         parts = assigned(source, request)
@@ -182,3 +201,76 @@ def test_a_store_that_mixed_tests_into_training_is_not_taken_for_one_that_did_no
     assert safe.state() != before.state()
     plain = zipped(tmp_path / "a.zip", [f"{k}.png" for k in range(5)])
     assert asked("auto", plain).state() == before.state()  # stores of earlier versions are still found
+
+
+def test_a_folder_called_dev_is_validation(tmp_path: Path) -> None:
+    names = [f"{word}/{kind}/{k}.png" for word in ("train", "dev") for kind in "ab" for k in range(5)]
+    source = zipped(tmp_path / "a.zip", names)
+    assert named(source, asked("auto", source)) == {"train": {"train": 10}, "validation": {"validation": 10}}
+
+
+def test_what_is_named_validation_is_not_trained_on_though_other_pictures_lie_beside(tmp_path: Path) -> None:
+    names = [f"{folder}/{k}.png" for folder in ("train", "val", "extra") for k in range(10)]
+    source = zipped(tmp_path / "a.zip", names)
+    found = named(source, asked("auto", source, 0.2))
+    assert found == {"train": {"train": 10, None: 10}, "validation": {"validation": 10}}
+    assert "10 of 30 pictures are called validation and stay there" in rule(source, "auto").why
+    assert asked("auto", source).state()["validation_by_name"]
+
+
+def test_validation_is_trained_on_where_there_is_nothing_else_but_tests(tmp_path: Path) -> None:
+    source = zipped(
+        tmp_path / "a.zip", [f"{folder}/{k}.png" for folder in ("val", "test") for k in range(10)]
+    )
+    assert named(source, asked("auto", source)) == {
+        "train": {"validation": 9},
+        "validation": {"validation": 1},
+        "test": {"test": 10},
+    }
+
+
+def test_fractions_are_drawn_from_every_class_alike(tmp_path: Path) -> None:
+    sizes = {"a": 100, "b": 40, "c": 20, "d": 1}
+    names = [f"{kind}/{k}.png" for kind, count in sizes.items() for k in range(count)]
+    zipped(tmp_path / "a.zip", names)
+    source = open_source(tmp_path / "a.zip", labels="folders")
+    parts = assigned(source, asked("auto", source, 0.1, 0.2))
+    counts = {
+        split: [Counter(source.classes[source.label(int(i))] for i in order)[kind] for kind in "abcd"]
+        for split, order in parts.items()
+    }
+    assert counts["validation"] == [10, 4, 2, 0]
+    assert counts["test"] == [20, 8, 4, 0]
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(161))
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "said"),
+    [
+        (["cat/2019/a.png", "cat/2020/b.png", "dog/2019/c.png"], ("cat", "dog"), "upper folders are"),
+        (["train/cat/1/a.png", "test/cat/b.png", "train/dog/c.png"], ("cat", "dog"), "of class 'cat'"),
+        (["pets/cat/a.png", "cars/vw/b.png"], ("cat", "vw"), "right above the files"),
+        (["cat/train/a.png", "cat/test/b.png", "dog/train/c.png"], ("cat", "dog"), ""),
+        (["all/cat/a.png", "all/dog/b.png"], ("cat", "dog"), ""),
+    ],
+)
+def test_classes_are_the_folders_that_can_be_classes_and_a_choice_is_said(
+    names: list[str], classes: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    zipped(tmp_path / "a.zip", names)
+    source = open_source(tmp_path / "a.zip", labels="folders")
+    assert source.classes == classes
+    assert source.label(sorted(names).index(names[0])) == 0
+    assert said in " ".join(source.settle()) and bool(said) == bool(source.settle())
+
+
+def test_a_stray_picture_beside_the_folders_of_classes_has_no_label(tmp_path: Path) -> None:
+    zipped(tmp_path / "a.zip", ["train/cat/a.png", "train/dog/b.png", "train/stray.png", "test/cat/c.png"])
+    with pytest.raises(SourceError, match=r"train/stray\.png lies in no folder of a class"):
+        open_source(tmp_path / "a.zip", labels="folders")
+
+
+def test_folders_whose_names_differ_in_unicode_form_alone_are_one_class(tmp_path: Path) -> None:
+    one, other = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    zipped(tmp_path / "a.zip", [f"train/{one}/a.png", "train/bus/c.png", f"test/{other}/b.png"])
+    assert open_source(tmp_path / "a.zip", labels="folders").classes == ("bus", one)

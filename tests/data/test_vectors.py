@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cotswold.data import Source, VectorSource, open_samples, open_vectors
+from cotswold.data import (
+    Source,
+    VectorPreparation,
+    VectorSource,
+    open_samples,
+    open_vectors,
+    prepare,
+)
 from cotswold.errors import SourceError
 
 X = np.random.default_rng(0).normal(size=(20, 3))
@@ -190,3 +198,69 @@ def test_identity_follows_the_contents_and_not_the_place(tmp_path: Path) -> None
     labelled = open_vectors(tmp_path / "a" / "x.npy", labels="file").identity
     np.save(tmp_path / "a" / "x.labels.npy", Y[::-1])
     assert labelled != open_vectors(tmp_path / "a" / "x.npy", labels="file").identity
+
+
+@pytest.mark.parametrize("name", ["vectors", "pictures"])
+def test_a_negative_number_among_the_numbers_of_classes_is_refused(name: str, tmp_path: Path) -> None:
+    labels = np.arange(20) % 3
+    labels[[5, 7]] = -1
+    np.savez(tmp_path / "a.npz", x=X if name == "vectors" else np.zeros((20, 4, 4), np.uint8), labels=labels)
+    with pytest.raises(SourceError, match=r"(x|labels)\[5\] is a label of -1, .* 2 (samples|labels)"):
+        open_samples(tmp_path / "a.npz", labels="file")
+
+
+def test_texts_that_differ_in_unicode_form_alone_are_one_class(tmp_path: Path) -> None:
+    forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
+    np.savez(tmp_path / "a.npz", x=X, labels=np.array(forms * 10))
+    assert open_vectors(tmp_path / "a.npz", labels="file").classes == ("é",)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_whole_numbers_that_float64_cannot_hold_are_refused(dtype: type, tmp_path: Path) -> None:
+    array = np.full((20, 3), 1 << 60, dtype)
+    np.save(tmp_path / "a.npy", array)
+    open_vectors(tmp_path / "a.npy").settle()
+    array[4, 1] += 3
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(SourceError, match=rf"a\.npy\[4\]: feature 1 is {(1 << 60) + 3}, .* lose their last"):
+        open_vectors(tmp_path / "a.npy").settle()
+
+
+def test_the_largest_whole_number_is_refused_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((4, 2), np.iinfo(np.uint64).max))
+    with pytest.raises(SourceError, match="subtract a common offset"):
+        open_vectors(tmp_path / "a.npy").settle()
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_a_feature_whose_deviation_float64_cannot_hold_is_named(scale: float, tmp_path: Path) -> None:
+    array = X.astype(np.float64)
+    array[:, 1] = scale * np.arange(20)
+    np.save(tmp_path / "a.npy", array)
+    source = open_vectors(tmp_path / "a.npy")
+    with pytest.raises(SourceError, match=r"feature 1 has numbers from 0 to .*; scale this feature"):
+        prepare(source, tmp_path / "store", VectorPreparation(source.features), jobs=1)
+
+
+def test_an_array_of_sequences_is_refused_with_what_is_taken(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((7, 30, 5)) - 4)
+    said = r"frames=x\.reshape\(-1, 5\), lengths=numpy\.full\(7, 30\)\); or vectors: x\.reshape\(7, -1\)"
+    with pytest.raises(SourceError, match=said):
+        open_samples(tmp_path / "a.npy").settle()
+    with pytest.raises(SourceError, match=said):
+        open_vectors(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("table.csv", r"pandas\.read_csv\('table\.csv'\); numpy\.savez\(\"table\.npz\""),
+        ("table.parquet", r"pandas\.read_parquet"),
+        ("arrays.mat", r"save its arrays by numpy\.savez"),
+    ],
+)
+def test_a_table_is_refused_with_the_way_to_an_array(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    for kind in (None, "vectors"):
+        with pytest.raises(SourceError, match=said):
+            open_samples(tmp_path / name, kind)  # type: ignore[arg-type]  # a kind, or none

@@ -312,3 +312,34 @@ def test_what_cannot_be_trained_is_said(
 ) -> None:
     with pytest.raises(error, match=said):
         train(opened(tmp_path / "run", **words))
+
+
+class Torn(Dataset[tuple[Tensor, Tensor]]):
+    """Samples of which the last cannot be read, once it is torn."""
+
+    is_torn = True
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.is_torn and index == SAMPLES - 1:
+            raise OSError("the last sample is torn")
+        return labelled()[index]
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_sample_that_cannot_be_read_costs_nothing_of_what_was_learnt(tmp_path: Path, loader: bool) -> None:
+    given: Any = DataLoader(Torn(), 8) if loader else Torn()
+    whole = train(opened(tmp_path / "whole", dataset=DataLoader(labelled(), 8) if loader else labelled()))
+    job = opened(tmp_path / "run", dataset=given)
+    with pytest.raises(OSError, match="last sample is torn"):
+        train(job)
+    steps = len(events(job.run, "checkpoint"))
+    assert steps == 1 and 0 < last(job.run.checkpoints).step < 7
+    Torn.is_torn = False
+    try:
+        again = train(opened(tmp_path / "run", dataset=given, resume=Resume.ALWAYS))
+    finally:
+        Torn.is_torn = True
+    assert bits(again) == bits(whole)

@@ -10,11 +10,15 @@ import pytest
 import torch
 from tests.training.runs import finish, resumed, started
 
+import cotswold
 from cotswold import recipe as recipes
+from cotswold.analysis import Regression
 from cotswold.data import VectorPreparation
 from cotswold.errors import RecipeError, SourceError
 from cotswold.run import read_events
 from cotswold.training import Resume, labelled_batches, open_job, trained_layers
+from cotswold.training.patterns import StorePatterns
+from cotswold.training.pictures import TrainingPictures
 from cotswold.training.stores import class_count, open_store, preparation_of, with_store_shape
 
 RECIPE = """
@@ -145,3 +149,53 @@ def test_numbers_to_predict_are_validated_as_the_floats_that_they_are(tmp_path: 
     trained = trained_layers(run)  # with as many outputs as numbers, from the checkpoint alone
     assert trained.network(torch.zeros(2, 3, 1, 1)).shape == (2, 2)
     assert trained.prepared.targets == 2 and trained.prepared.classes == ()
+
+
+def prices(folder: Path) -> Path:
+    """200 houses: five features of one scale and one of a million, prices of 300,000, and a constant."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 6)) * [1, 1, 1, 1, 1, 1e6]
+    price = 3e5 + 5e4 * x[:, 0] + 2e-2 * x[:, 5]
+    np.savez(folder / "houses.npz", x=x, y=np.stack([price, np.full(200, 7.0)], 1))
+    return folder / "houses.npz"
+
+
+def test_prices_are_learnt_by_the_rate_of_any_table_and_predicted_as_prices(tmp_path: Path) -> None:
+    data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
+    job = started(text(data, "squared", epochs=20), tmp_path / "run", tmp_path / "stores")
+    assert any("numbers to predict are standardised" in note for note in job.store.notes)
+    assert any("same for all training samples: 1;" in note for note in job.store.notes)
+    assert torch.from_numpy(job.store.labels("train"))[:, 0].mean() > 2e5
+    run = finish(job)
+    found = cotswold.predict(run.path, prices(tmp_path), progress=False).probabilities
+    wanted = np.load(tmp_path / "houses.npz")["y"]
+    assert np.abs(found[:, 0] - wanted[:, 0]).mean() < 1.5e4 and np.abs(found[:, 1] - 7).max() < 0.5
+    errors = cotswold.evaluate(run.path, stores=tmp_path / "stores", progress=False)
+    assert isinstance(errors, Regression) and errors.explained[0] is not None
+    assert errors.explained[0] > 0.9 and 1e6 < errors.squared_error[0] < 4e8
+
+
+def test_targets_are_learnt_as_they_are_where_samples_are_not_standardised(tmp_path: Path) -> None:
+    data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file", standardise = false'
+    store = open_store(recipes.parse(text(data, "squared"), "it"), tmp_path / "stores")
+    labels = torch.from_numpy(store.labels("train"))
+    assert store.target_scale is None and store.learnable(labels) is labels
+
+
+def test_every_way_to_samples_standardises_their_targets(tmp_path: Path) -> None:
+    data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
+    recipe = recipes.parse(text(data, "squared"), "it")
+    store = open_store(recipe, tmp_path / "stores")
+    by_number = StorePatterns(store, "train").batch(range(160)).targets
+    first = next(iter(TrainingPictures(store, 160, 0, "cpu"))).targets
+    for each in (by_number, first):
+        assert each is not None and abs(float(each[:, 0].mean())) < 1e-4
+        assert abs(float(each[:, 0].std(correction=0)) - 1) < 1e-4 and not each[:, 1].any()
+
+
+def test_an_output_that_cannot_give_standardised_targets_is_refused(tmp_path: Path) -> None:
+    data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
+    store = open_store(recipes.parse(text(data, "squared"), "it"), tmp_path / "stores")
+    tanh = text(data, "squared").replace("[objective]", "[network]\noutput = 'tanh'\n[objective]")
+    with pytest.raises(RecipeError, match=r'output = "tanh" cannot give .* data\.standardise to false'):
+        with_store_shape(recipes.parse(tanh, "it"), store)

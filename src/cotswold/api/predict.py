@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Predictions:
     """What a network takes samples for, a row a sample."""
 
-    names: NDArray[np.str_]
+    names: NDArray[np.object_]
+    """Texts of Python (sample,)."""
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
     """(sample, class). With loss `squared` these are the outputs themselves, no probabilities; where a run
@@ -78,7 +79,8 @@ def predict(
 ) -> Predictions:
     """The probability of every class for every sample of a source, by a supervised run.
 
-    Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
+    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
+    run's own were.
     Raises RunError, SourceError, MemoryLimitError.
     """
     import numpy as np
@@ -92,7 +94,7 @@ def predict(
                 rows.append(likely.float().cpu().numpy())
                 advance(len(names), len(work.source))
         left_out = work.left_out()
-    return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
+    return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,8 @@ class Answering(AskedSamples):
     network: nn.Module
     classes: tuple[str, ...]
     loss: str
+    predicted: Callable[[Tensor], Tensor]
+    """Turns outputs of a network that learnt numbers into these numbers."""
 
     def batches(self) -> Iterator[tuple[list[str], Tensor]]:
         """Names of samples, and the probability of each class (sample, class)."""
@@ -116,7 +120,7 @@ class Answering(AskedSamples):
                 scores = self.network(maps.to(self.device))
             yield (
                 list(map(self.source.name, indices.tolist())),
-                likely[self.loss](scores) if self.loss in likely else scores,
+                likely[self.loss](scores) if self.loss in likely else self.predicted(scores),
             )
 
 
@@ -135,11 +139,11 @@ def answering(
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import training
-        from cotswold.data import open_samples, stream
+        from cotswold.data import open_asked, stream
 
         trained = training.trained_layers(known.directory, known.stores)
         network, prepared = trained.network, trained.prepared
-        found = open_samples(source, prepared.transform.preparation.kind)
+        found = open_asked(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
         yield Answering(
             source=found,
@@ -149,4 +153,5 @@ def answering(
             network=network,
             classes=prepared.classes,
             loss=recipe.loss,
+            predicted=prepared.predicted,
         )

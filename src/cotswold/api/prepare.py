@@ -6,6 +6,7 @@ prepared.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,6 +49,7 @@ def prepare(
     limit: int | None = None,
     seed: int = 0,
     jobs: int | None = None,
+    recheck: bool = False,
     progress: bool | None = None,
     on_summary: Callable[[Summary], None] | None = None,
 ) -> Store:
@@ -59,10 +61,14 @@ def prepare(
     they are whitened by default. Vectors and frames are standardised by default, and ``context`` (5) frames
     on each side make a sample with the frame between them. The words are those of a recipe's ``[data]``
     (`cotswold recipe explain data`), as are their defaults. ``jobs``: processes, all cores by default.
-    ``on_summary`` hears how many samples were prepared and left out. Raises SourceError, StoreError, and
+    Files that have the size, times and inode of the last call are not read again to tell whether they
+    changed; with ``recheck`` they are.
+    ``on_summary`` hears how many samples were prepared and left out; without it a RuntimeWarning names the
+    pictures that could not be read. Raises SourceError, StoreError, and
     UserError for a choice that does not apply to such samples.
     """
     from cotswold import data
+    from cotswold.data import contents
 
     for name, whole in {
         "size": size,
@@ -76,9 +82,17 @@ def prepare(
     check_path("the source", source)
     for name, number in {"band": band, "validation": validation, "test": test}.items():
         check_number(name, number)
-    truths = {"contrast": contrast, "whiten": whiten, "unit": unit, "standardise": standardise}
+    truths = {
+        "contrast": contrast,
+        "whiten": whiten,
+        "unit": unit,
+        "standardise": standardise,
+        "recheck": recheck,
+    }
     for name, truth in truths.items():
         check_truth(name, truth)
+    if recheck:
+        contents.forget(Path(source).expanduser())
     found = data.open_samples(source, include=include, exclude=exclude, labels=labels)
     asked = {
         "size": size,
@@ -107,9 +121,12 @@ def prepare(
             jobs=jobs,
             progress=advance,
         )
+    store = data.Store(summary.path)
     if on_summary is not None:
         on_summary(summary)
-    return data.Store(summary.path)
+    elif store.broken_note is not None:
+        warnings.warn(store.broken_note, RuntimeWarning, stacklevel=2)
+    return store
 
 
 def _preparation(

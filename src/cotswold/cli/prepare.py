@@ -35,6 +35,7 @@ def prepare(
     limit: int | None = None,
     seed: int = 0,
     jobs: int | None = None,
+    recheck: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Turn pictures, vectors or sequences of frames into a store.
@@ -107,6 +108,9 @@ def prepare(
         Seed of the order of samples and of the splits.
     jobs
         Processes; all cores by default.
+    recheck
+        Read all files of the source again to tell whether they changed, also those whose size, times and
+        inode are those of the last time.
     json_
         Print the summary as JSON.
     """
@@ -139,6 +143,7 @@ def prepare(
         limit=limit,
         seed=seed,
         jobs=jobs,
+        recheck=recheck,
         progress=True,
         on_summary=heard.append,
     )

@@ -26,6 +26,7 @@ from typing import Self
 import numpy as np
 
 from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.hosts import address_of
 from cotswold.cluster.messages import Farewell, Terms, Visit
 from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
@@ -33,7 +34,7 @@ from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import CotswoldError, MachineError, UserError
-from cotswold.host import Token
+from cotswold.host import Token, wake_pipe
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY
 from cotswold.server.numbering import Part
@@ -101,8 +102,8 @@ class Client:
         self._farewell = ""
         """Why the servers end."""
         self._asked: deque[Sequence[m.Send]] = deque()
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        found = address_of(host)
+        self._woken, self._wake = wake_pipe()
+        found = address_of(host, port)
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
         self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
@@ -357,15 +358,6 @@ class Client:
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
             self._post.send(each.to, each.message)
-
-
-def address_of(host: str) -> str:
-    """The number of a host that is called by name; raises UserError for a name that leads nowhere."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"the host {host!r:.80} is not known here; write its address") from error
-    return str(found[0][4][0])
 
 
 def _is_stale(refusal: m.UpdateRefused) -> bool:

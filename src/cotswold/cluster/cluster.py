@@ -28,7 +28,7 @@ from cotswold.cluster.travel import Contents
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
-from cotswold.host.descriptors import require_descriptors
+from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
 from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request

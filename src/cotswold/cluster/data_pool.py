@@ -26,7 +26,7 @@ from cotswold.cluster.transport.doors import PortsTakenError
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
-from cotswold.host.descriptors import require_descriptors
+from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.pool import Pool, Supplier

@@ -22,7 +22,7 @@ from typing import Self
 import numpy as np
 
 from cotswold.cluster.batches import batches_of, window_bytes
-from cotswold.cluster.client import address_of
+from cotswold.cluster.hosts import address_of
 from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
@@ -32,7 +32,7 @@ from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
-from cotswold.host import Token
+from cotswold.host import Token, wake_pipe
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
@@ -100,7 +100,7 @@ class DataClient:
             self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
             opened.callback(self._endpoint.close, 0.0)
             self._post = Post(self._endpoint)
-            self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._woken, self._wake = wake_pipe()
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._woken)
             self._machine = Trainer(
@@ -490,7 +490,7 @@ def client_at(
 ) -> DataClient:
     """A connection to the pool that listens there; the rest as `DataClient` has it. Raises UserError for a
     name that leads nowhere."""
-    found = address_of(host)
+    found = address_of(host, port)
     return DataClient(
         token,
         str(Address.at_port(found, port)),

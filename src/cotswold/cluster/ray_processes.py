@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import re
-import select
 import signal
 import socket
 import sys
@@ -32,7 +31,7 @@ from cotswold.cluster.cluster_secret import tokens_said, without_secrets
 from cotswold.cluster.ray_agent import Agent, Facts, Refused
 from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
-from cotswold.host import Call, Token, token
+from cotswold.host import Call, Token, is_readable, token
 from cotswold.host.fork_server import END_SECONDS, START_SECONDS
 from cotswold.host.processes import LOST
 
@@ -307,7 +306,7 @@ class RayProcess:
             return
         self.is_let_go = True
         self._agent.end.remote(self._key)
-        select.select([self._ending], [], [], END_SECONDS)
+        is_readable(self._ending, END_SECONDS)
         if self._end is None:
             self._end = LOST, f"was sent SIGKILL, and its machine {self.machine} has not reported its end"
         os.close(self._ending)

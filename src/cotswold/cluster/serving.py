@@ -36,7 +36,7 @@ from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
-from cotswold.host.descriptors import require_descriptors
+from cotswold.host.open_files import require_descriptors
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room

@@ -19,6 +19,7 @@ begins anew with what the disks have."""
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,7 @@ from cotswold.server.names import counted
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
 PRELOADED = ("cotswold.cluster.roles.keeper", "cotswold.cluster.roles.controller")
+_NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
 """After which a process is killed that was asked to end."""
@@ -106,6 +108,9 @@ class StationSettings:
     """Whether there may be a controller here; there is none where servers alone are added."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "at", _without_brackets(self.at))
+        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
+        object.__setattr__(self, "roads", roads)
         if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
             raise UserError(f"servers={self.servers}, and no controller is to be on {self.at}: nothing to do")
         self._check_addresses()
@@ -147,13 +152,29 @@ class StationSettings:
     @property
     def prefix(self) -> str:
         """With which the names of its servers begin."""
-        return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
+        return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
+
+
+def _recovered(settings: StationSettings) -> str:
+    """What was done about a lost state of the controllers, in words; empty if nothing was."""
+    disks = settings.folder / DISKS
+    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
+        return ""
+    from cotswold.cluster.recovery import recover_alone
+
+    return recover_alone(settings.folder / STATE, disks)
+
+
+def _without_brackets(address: str) -> str:
+    """An IPv6 address as it is written without a port."""
+    inner = address.removeprefix("[").removesuffix("]")
+    return inner if address == f"[{inner}]" else address
 
 
 def _is_every(address: str) -> bool:
     """Whether it means every address of a machine."""
     try:
-        return ipaddress.ip_address(address.strip("[]")).is_unspecified
+        return ipaddress.ip_address(address).is_unspecified
     except ValueError:  # a name
         return False
 
@@ -225,6 +246,8 @@ class Station:
             self._untold: dict[str, tuple[str, float]] = {}
             """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
+            if said := _recovered(settings):
+                self._on_event("state", settings.prefix, said)
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             self._refuse_strange_disks()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class ZipSource(NamedFiles):
         kept = [
             members[index] for index in chosen([m.filename for m in members], include, exclude, str(path))
         ]
-        super().__init__(str(path), [m.filename for m in kept], [m.CRC for m in kept], labels)
+        self._checks = [(member.file_size, member.CRC) for member in kept]
+        super().__init__(str(path), [m.filename for m in kept], labels)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_archive": None}
@@ -60,6 +62,10 @@ class ZipSource(NamedFiles):
     def opened(self, index: int) -> Image.Image:
         """Unpack one member."""
         return open_picture(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
+
+    def contents(self) -> Sequence[object]:
+        """The size and CRC-32 of each member, from the zip's directory."""
+        return self._checks
 
     def begins(self, index: int) -> bytes:
         """Unpack the beginning of one member."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.contents import ContentIdentity
 from cotswold.data.grey_levels import Ranges, is_deep
 from cotswold.data.number_files import Npz
 from cotswold.data.picture import BrokenPictureError
-from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed, split_named
+from cotswold.data.source import UNLABELLED, Labels, Source, chosen, split_named
+from cotswold.data.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
 
 _MOST = (1 << 16) - 1
@@ -49,7 +51,11 @@ class ArraySource(Source):
     """Parts, one after the other; every process loads a part for itself when it needs it."""
 
     def __init__(
-        self, parts: list[PictureArray], classes: tuple[str, ...], labels: Labels, identity: str
+        self,
+        parts: list[PictureArray],
+        classes: tuple[str, ...],
+        labels: Labels,
+        identity: Callable[[], str],
     ) -> None:
         where = parts[0].name
         if labels == "folders":
@@ -97,9 +103,11 @@ class ArraySource(Source):
             array = self._array(number)
             found = ranges.add(array) if is_deep(array) else None
             if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
+                shape = array.shape
                 raise SourceError(
                     f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
-                    "scale them to 0..1 or 0..255"
+                    "scale them to 0..1 or 0..255 if they are pictures"
+                    + (f"; {sequences_remedy(shape)}" if len(shape) == 3 else "")
                 )
         return ranges
 
@@ -118,10 +126,10 @@ class ArraySource(Source):
         """What the file or array is called."""
         return self._parts[self._place(index)[0]].split
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over names and sizes of the parts."""
-        return self._identity
+        """A hash over the contents of the files, and over the parts that are read."""
+        return self._identity()
 
     def _place(self, index: int) -> tuple[int, int]:
         part = bisect.bisect_right(self._ends, index)
@@ -137,7 +145,6 @@ def kept(
 
 def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     """A .npy file, or the picture arrays of an .npz with the labels that belong to them."""
-    identity = hashed(["arrays", path.stat().st_size, *_ends_of(path)])
     if path.suffix.lower() == ".npy":
         if include or exclude:
             raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
@@ -145,7 +152,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         _check(str(path), array.shape, array.dtype)
         load, split = partial(_npy_pictures, path), split_named(path.stem)
         parts = [PictureArray(path.name, len(array), split, load, where=str(path))]
-        return ArraySource(parts, (), labels, identity)
+        return ArraySource(parts, (), labels, ContentIdentity(path, path.parent, (path.name,), ("array",)))
     archive = Npz(path)
     pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
     if not pictures:
@@ -156,12 +163,14 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
-        marks = _labels_for(name, shape[0], archive)
+        marks = _labels_for(path, name, shape[0], archive) if labels == "file" else None
         load = partial(_npz_pictures, path, name)
         parts.append(PictureArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
-    return ArraySource(kept(parts, include, exclude, path), classes, labels, identity)
+    parts = kept(parts, include, exclude, path)
+    others = ("arrays", *((part.name, part.count) for part in parts))
+    return ArraySource(parts, classes, labels, ContentIdentity(path, path.parent, (path.name,), others))
 
 
 def _meant(path: Path, names: list[str]) -> list[str]:
@@ -174,14 +183,6 @@ def _meant(path: Path, names: list[str]) -> list[str]:
             "by include"
         )
     return names if len(names) == 1 else meant
-
-
-def _ends_of(path: Path) -> Iterator[bytes]:
-    """The first and last MiB of a file: enough to tell data sets apart without reading all of a large one."""
-    with path.open("rb") as file:
-        yield file.read(1 << 20)
-        file.seek(max(0, path.stat().st_size - (1 << 20)))
-        yield file.read(1 << 20)
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
@@ -206,6 +207,7 @@ def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         raise SourceError(
             f"{name} has shape {shape}; pictures are (image, y, x), (image, y, x, channel) or "
             "(image, channel, y, x) with 1, 3 or 4 channels"
+            + ("; vectors are (n, features)" if len(shape) < 3 else "")
         )
     if 0 in shape:
         raise SourceError(f"{name} has shape {shape}: no pictures in it")
@@ -227,7 +229,7 @@ def _split_in(name: str) -> str | None:
     return next((split for word in _words(name) if (split := split_named(word))), None)
 
 
-def _labels_for(name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
+def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
     """The integer array of the same length and split, if there is exactly one."""
     found = [
         other
@@ -240,4 +242,10 @@ def _labels_for(name: str, count: int, archive: Npz) -> NDArray[np.int64] | None
     if len(found) != 1:
         return None
     labels = archive[found[0]].reshape(-1)
-    return None if int(labels.min(initial=0)) < 0 else labels.astype(np.int64)
+    negative = np.flatnonzero(labels < 0)
+    if len(negative):
+        raise SourceError(
+            f"{path}:{found[0]}[{negative[0]}] is a label of {labels[negative[0]]}, and classes are numbered "
+            f"from 0; {len(negative):,} labels are negative: leave these samples out, or number the classes"
+        )
+    return labels.astype(np.int64)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.arrays import ArraySource, PictureArray, kept
+from cotswold.data.contents import ContentIdentity
 from cotswold.data.number_files import bytes_in, size_of
-from cotswold.data.source import Labels, Source, hashed, split_named
+from cotswold.data.source import Labels, Source, split_named
 from cotswold.errors import SourceError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -41,9 +42,8 @@ def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             PictureArray(path.name, len(records), _split(path.name), partial(_pictures, path), marks)
         )
     parts = kept(parts, include, exclude, where)
-    identity = hashed(
-        ["cifar", *((p.name, p.count) for p in parts), *(path.stat().st_size for path in files)]
-    )
+    others = ("cifar", *((part.name, part.count) for part in parts))
+    identity = ContentIdentity(where, files[0].parent, tuple(path.name for path in files), others)
     return ArraySource(parts, CLASSES, labels, identity)
 
 

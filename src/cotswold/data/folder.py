@@ -6,11 +6,12 @@ Knows: which files are pictures (by suffix), symbolic links. Does not know: deco
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from cotswold.data.contents import digests
 from cotswold.data.picture import BrokenPictureError, open_picture
 from cotswold.data.source import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.errors import SourceError
@@ -69,9 +70,13 @@ def is_picture(name: str) -> bool:
     return path.suffix.lower() in SUFFIXES and not hidden
 
 
-def walk(root: Path, closed: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+def walk(
+    root: Path,
+    closed: Callable[[OSError], None] | None = None,
+    entered: Callable[[Path], None] | None = None,
+) -> Iterator[Path]:
     """Every file below ``root``; links are followed, each folder once. ``closed`` hears of folders that may
-    not be read."""
+    not be read, ``entered`` of every other."""
     seen: set[str] = set()
     for folder, below, files in os.walk(root, onerror=closed, followlinks=True):
         real = os.path.realpath(folder)
@@ -79,6 +84,8 @@ def walk(root: Path, closed: Callable[[OSError], None] | None = None) -> Iterato
             below.clear()
             continue
         seen.add(real)
+        if entered is not None:
+            entered(Path(folder))
         below.sort()
         yield from (Path(folder) / name for name in files)
 
@@ -91,20 +98,25 @@ class FolderSource(NamedFiles):
     ) -> None:
         self._root = root
         self._closed: list[str] = []
-        paths = walk(root, lambda error: self._closed.append(str(error.filename)))
+        entered: list[Path] = []
+        paths = walk(root, lambda error: self._closed.append(str(error.filename)), entered.append)
         names = sorted(name for path in paths if is_picture(name := path.relative_to(root).as_posix()))
         if not names:
             raise SourceError(
                 f"{root} holds no pictures (no .jpg, .png, .tif, ...); give the folder that does"
             )
+        self._empty = _empty(root, entered, names) if labels == "folders" else []
         names = [names[index] for index in chosen(names, include, exclude, str(root))]
-        sizes = [_size(root / name) for name in names]
-        super().__init__(str(root), names, sizes, labels)
+        super().__init__(str(root), names, labels)
 
     def opened(self, index: int) -> Image.Image:
         """Open the file."""
         name = self.name(index)
         return open_picture(name, self._root / name)
+
+    def contents(self) -> Sequence[object]:
+        """Digests of all files; those that have not changed since the last time are not read again."""
+        return digests(self._root, self._root, self._names)
 
     def begins(self, index: int) -> bytes:
         """Read the beginning of the file, if it is one; links are followed."""
@@ -115,16 +127,41 @@ class FolderSource(NamedFiles):
             raise BrokenPictureError(f"{self.name(index)}: {error.strerror}") from error
 
     def settle(self) -> tuple[str, ...]:
-        """As of all files, and which folders could not be read."""
-        named = ", ".join(self._closed[:_NAMED]) + (", ..." if len(self._closed) > _NAMED else "")
-        count = len(self._closed)
-        closed = (f"{count:,} folders may not be read and were left out: {named}",) if count else ()
-        return (*super().settle(), *closed)
+        """As of all files, which folders could not be read, and which give no class."""
+        found = [*super().settle()]
+        if self._closed:
+            found.append(
+                f"{len(self._closed):,} folders may not be read and were left out: {_named(self._closed)}"
+            )
+        if self._empty:
+            found.append(f"folders without a picture: {_named(self._empty)}")
+        return tuple(found)
 
 
-def _size(path: Path) -> int:
-    """Bytes, or -1 for a link that leads nowhere."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+def _empty(root: Path, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
+    """The uppermost folders without a picture below them; hidden ones are not counted."""
+    full = {folder for name in names for folder in PurePosixPath(name).parents}
+    inside = [PurePosixPath(folder.relative_to(root).as_posix()) for folder in folders]
+    return sorted(
+        str(each)
+        for each in inside
+        if each not in full
+        and each.parent in full
+        and not any(part.startswith((".", "__MACOSX")) for part in each.parts)
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+class PictureFile(FolderSource):
+    """One picture, called as its file is."""
+
+    def __init__(self, path: Path, labels: Labels) -> None:
+        self._root, self._closed, self._empty = path.parent, [], []
+        NamedFiles.__init__(self, str(path), [path.name], labels)
+
+    def contents(self) -> Sequence[object]:
+        """The digest of the file."""
+        return digests(self._root / self._names[0], self._root, self._names)

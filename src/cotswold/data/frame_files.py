@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, TypeVar
@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.archive import opened_zip
+from cotswold.data.contents import ContentIdentity, digests
 from cotswold.data.folder import walk
 from cotswold.data.labelling import Labelling, checked_labels, joined_labels
 from cotswold.data.number_files import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
-from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
+from cotswold.data.vector_files import BESIDE, load_npy, npy_header, read_npy
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError
 
@@ -88,7 +89,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
             marks = np.repeat(marks, lengths, axis=0)
         found = joined_labels([(name, checked_labels(name, marks, shape[0], "frames"))])
     part = VectorArray(path.name, shape, None, partial(_npz_frames, path), f"{path}:{_FRAMES}")
-    identity = hashed(["frames", path.stat().st_size, sampled(path)])
+    identity = ContentIdentity(path, path.parent, (path.name,), ("frames",))
     return VectorSource([part], identity, found, lengths.tolist())
 
 
@@ -104,8 +105,8 @@ class _Files(Protocol):
     def load(self, name: str) -> NDArray[Any]:
         """An array."""
 
-    def identity(self, name: str) -> tuple[object, ...]:
-        """What changes when an array does."""
+    def contents(self, names: Sequence[str]) -> Sequence[object]:
+        """A digest of each file."""
 
 
 class _Folder:
@@ -119,8 +120,8 @@ class _Folder:
     def load(self, name: str) -> NDArray[Any]:
         return (read_npy if name.endswith(BESIDE) else load_npy)(self._root / name)
 
-    def identity(self, name: str) -> tuple[object, ...]:
-        return (self._root / name).stat().st_size, sampled(self._root / name)
+    def contents(self, names: Sequence[str]) -> Sequence[object]:
+        return digests(self._root, self._root, names)
 
 
 class _Zip:
@@ -140,9 +141,9 @@ class _Zip:
     def load(self, name: str) -> NDArray[Any]:
         return self._read(name, _unpacked)
 
-    def identity(self, name: str) -> tuple[object, ...]:
-        member = self._opened().getinfo(name)
-        return member.file_size, member.CRC
+    def contents(self, names: Sequence[str]) -> Sequence[object]:
+        members = [self._opened().getinfo(name) for name in names]
+        return [(member.file_size, member.CRC) for member in members]
 
     def _read(self, name: str, read: Callable[[IO[bytes]], T]) -> T:
         archive = self._opened()
@@ -186,7 +187,7 @@ def _opened(
         VectorArray(name, shape, paths.split_of(index), partial(files.load, name), f"{where}/{name}")
         for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
-    identity: list[object] = ["frames", *((name, *files.identity(name)) for name in names)]
+    read, others = list(names), ("frames", *names)
     found: Labelling | None = None
     if paths.labels is not None:
         found = Labelling(np.repeat(paths.labels, lengths).astype(np.int64), paths.classes)
@@ -194,9 +195,13 @@ def _opened(
         marks = []
         for name, rows in zip(names, lengths, strict=True):
             marks.append((f"{where}/{name[:-4]}{BESIDE}", _labels_of(files, name, rows, beside)))
-            identity.append(digest(marks[-1][1]))
+            read.append(name[:-4] + BESIDE)
         found = joined_labels(marks)
-    return VectorSource(parts, hashed(identity), found, lengths)
+    return VectorSource(parts, partial(_identity, files, read, others), found, lengths)
+
+
+def _identity(files: _Files, read: Sequence[str], others: Sequence[object]) -> str:
+    return hashed([*others, *files.contents(read)])
 
 
 def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray[Any]:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.arrays import ArraySource, PictureArray, kept
+from cotswold.data.contents import ContentIdentity
 from cotswold.data.number_files import bytes_in, opened, size_of
-from cotswold.data.source import Labels, Source, hashed, split_named
+from cotswold.data.source import Labels, Source, split_named
 from cotswold.errors import SourceError, UnlabelledError
 
 _PICTURES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
@@ -42,20 +43,29 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         )
     parts = kept(parts, include, exclude, where)
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
-    identity = hashed(["idx", *((p.name, p.count) for p in parts), *(path.stat().st_size for path in files)])
+    names = [path.name for path in files]
+    if labels == "file":
+        names += [_label_file(path).name for path in files]
+    others = ("idx", *((part.name, part.count) for part in parts))
+    identity = ContentIdentity(where, files[0].parent, tuple(names), others)
     return ArraySource(parts, tuple(str(number) for number in range(highest + 1)), labels, identity)
 
 
 def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
+    path = _label_file(pictures)
+    labels = _read(path, 1)
+    if len(labels) != count:
+        raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both again")
+    return labels.astype(np.int64)
+
+
+def _label_file(pictures: Path) -> Path:
+    """The file of labels of a file of pictures; raises UnlabelledError if there is none."""
     stem = pictures.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
     stem = stem.replace("idx3", "idx1")
     for name in (stem, stem + ".gz"):
-        path = pictures.with_name(name)
-        if path.exists():
-            labels = _read(path, 1)
-            if len(labels) != count:
-                raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both anew")
-            return labels.astype(np.int64)
+        if pictures.with_name(name).exists():
+            return pictures.with_name(name)
     raise UnlabelledError(f"{pictures} has no labels beside it ({stem})", "add the file")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.source import composed
 from cotswold.errors import SourceError
 
 _NUMBER_MAX = (1 << 16) - 1
@@ -70,7 +71,9 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
     """The labels of parts, each with its name and `checked_labels`, one after another.
 
     Floats are regression targets. Whole numbers from 0 to 65,535 are the classes' own numbers; texts and
-    other whole numbers are the names of classes, in their order. Raises SourceError for parts that differ.
+    other whole numbers are the names of classes, in their order. Texts are compared in Unicode's composed
+    form. Raises SourceError for parts that differ, and for a single negative number among the numbers of
+    classes.
     """
     kinds = {
         "f" if labels.dtype.kind == "f" else "U" if labels.dtype.kind in "US" else "i" for _, labels in parts
@@ -88,21 +91,39 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
     whole = np.concatenate([_plain(name, labels) for name, labels in parts])
     if kinds == {"i"} and int(whole.min()) >= 0 and int(whole.max()) <= _NUMBER_MAX:
         return Labelling(whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1)))
+    if kinds == {"i"}:
+        _refuse_marks(parts)
     names, numbers = np.unique(whole, return_inverse=True)
     return Labelling(numbers.astype(np.int64), tuple(str(name) for name in names.tolist()))
+
+
+def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
+    """Raise SourceError where one negative number stands among two or more numbers of classes: it usually
+    marks samples without a label, and would become a class."""
+    values = np.unique(np.concatenate([labels.astype(np.int64) for _, labels in parts]))
+    negative, classes = values[values < 0], values[values >= 0]
+    if len(negative) != 1 or len(classes) < 2:
+        return
+    mark = int(negative[0])
+    places = [(name, int(at)) for name, labels in parts for at in np.flatnonzero(labels == mark)]
+    raise SourceError(
+        f"{places[0][0]}[{places[0][1]}] is a label of {mark}, and others are numbers of classes from "
+        f"{classes[0]} to {classes[-1]}; {len(places):,} samples have {mark}: leave them out if they have no "
+        f"label, or save the labels as texts (labels.astype(str)) if {mark} is a class"
+    )
 
 
 def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
     """Texts as such, whole numbers of 64 bits."""
     if labels.dtype.kind == "S":
         try:
-            return np.char.decode(labels, "utf-8")
+            labels = np.char.decode(labels, "utf-8")
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{name} holds labels that are no UTF-8 ({error}); save them as texts"
             ) from error
     if labels.dtype.kind == "U":
-        return labels
+        return np.array([composed(label) for label in labels.tolist()], str)
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         raise SourceError(f"{name} has a label of {labels.max()}; number the classes from 0")
     return labels.astype(np.int64)

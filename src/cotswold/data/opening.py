@@ -14,6 +14,7 @@ from cotswold.data.ocr import japanese_source
 from cotswold.data.source import Kind, Labels, Source
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
+from cotswold.files import expanded
 
 PICTURES = (
     "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
@@ -31,6 +32,22 @@ _KINDS: dict[Kind | None, str] = {
     "frames": FRAMES,
     None: f"{PICTURES}; for vectors {VECTORS}; for sequences {FRAMES}",
 }
+
+
+_TABLES = {
+    ".csv": "read_csv",
+    ".tsv": "read_csv",
+    ".txt": "read_csv",
+    ".parquet": "read_parquet",
+    ".feather": "read_feather",
+    ".xlsx": "read_excel",
+    ".json": "read_json",
+    ".jsonl": "read_json",
+}
+"""Endings of tables, and how pandas reads them."""
+_TAB = ', sep="\\t"'
+_ARCHIVES = frozenset([".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".arrow", ".tfrecord"])
+"""Endings of files of arrays that are not read."""
 
 
 def open_source(
@@ -106,6 +123,18 @@ def open_samples(
     if kind == "pictures":
         return open_source(path, include=include, exclude=exclude, labels=labels)
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
+
+
+def open_asked(
+    path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
+) -> Source | VectorSource:
+    """Open samples that a network is asked about: as `open_samples`, and a single picture as well."""
+    from cotswold.data.folder import PictureFile, is_picture
+
+    where = expanded(path)
+    if kind in ("pictures", None) and is_picture(where.name) and where.is_file():
+        return PictureFile(where, labels)
+    return open_samples(path, kind, labels=labels)
 
 
 def kind_of(path: str | Path) -> Kind:
@@ -193,7 +222,7 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     """A folder or a regular file."""
     if not str(path):
         raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
-    where = Path(path).expanduser()
+    where = expanded(path)
     if not where.exists():
         scheme, colon, _ = str(path).partition(":")
         known = joined.schemes() if colon and scheme.isidentifier() else []
@@ -202,6 +231,22 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     if not where.is_dir() and not where.is_file():
         raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
     return where
+
+
+def _way_out(where: Path, kind: Kind) -> str:
+    """What to do with a file that is not read: how a table or an archive of numbers becomes an array."""
+    suffix = where.suffix.lower()
+    if suffix in _TABLES:
+        read = f"frame = pandas.{_TABLES[suffix]}({where.name!r}{_TAB if suffix == '.tsv' else ''})"
+        return (
+            f"a table is not read; save it as arrays, for instance by pandas: {read}; "
+            f'numpy.savez("{where.stem}.npz", x=frame[features].to_numpy("float32"), '
+            f'labels=frame[label].to_numpy()), and give {where.stem}.npz with labels = "file"'
+        )
+    if suffix in _ARCHIVES:
+        name = f"{where.stem}.npz"
+        return f'save its arrays by numpy.savez("{name}", x=..., labels=...), and give {name}'
+    return f"give {_KINDS[kind]}"
 
 
 def _names(where: Path, kind: Kind | None) -> list[str]:
@@ -243,7 +288,7 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         return cifar.open_cifar(where, include, exclude, labels)
     if is_picture(where.name):
         raise SourceError(f"{where} is a single picture; give the folder that it lies in")
-    raise SourceError(f"{where} is of no known kind; give {PICTURES}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'pictures')}")
 
 
 def _open_vectors(
@@ -262,7 +307,7 @@ def _open_vectors(
         return vector_files.open_npz(where, include, exclude, labels)
     if vector_files.is_idx(where.name):
         return vector_files.open_idx(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; give {VECTORS}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'vectors')}")
 
 
 def _open_frames(
@@ -280,4 +325,4 @@ def _open_frames(
         return frame_files.open_zip(where, include, exclude, labels)
     if where.suffix.lower() == ".npz":
         return frame_files.open_npz(where, include, exclude, labels)
-    raise SourceError(f"{where} is of no known kind; give {FRAMES}")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'frames')}")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import store_layout
+from cotswold.data import class_counts, store_layout
 from cotswold.data.asking import asking, described, labels_of
 from cotswold.data.journal import Journal, sync
 from cotswold.data.manifest import (
@@ -40,13 +40,14 @@ from cotswold.data.source import Source
 from cotswold.data.splits import Request, Splits, assigned, rule
 from cotswold.data.store_folder import begin, claimed, differences
 from cotswold.data.store_layout import Chunk, ShardSize
+from cotswold.data.target_scale import TargetScale
 from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.vector_work import VectorWork
 from cotswold.data.vectors import VectorSource
 from cotswold.data.worker_pool import WorkerPool
 from cotswold.errors import UserError
-from cotswold.files import real_folder
+from cotswold.files import expanded, real_folder
 from cotswold.host import granted_cores
 
 Progress = Callable[[int, int], None]
@@ -112,10 +113,11 @@ def prepare(
         seed=seed,
         limit=limit,
         test_by_name=decided.test_by_name,
+        validation_by_name=decided.validation_by_name,
     )
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
-    path = Path(out).expanduser()
+    path = expanded(out)
     settled = () if (path / MANIFEST).exists() else source.settle()
     notes = tuple(filter(None, (decided.why, *settled)))
     with claimed(path):
@@ -254,6 +256,7 @@ def _finished(
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
     reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
     splits: dict[str, Any] = {}
+    labels: dict[str, NDArray[Any]] = {}
     with disk_full_named(path):
         for split, order in plan.items():
             gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
@@ -262,7 +265,8 @@ def _finished(
                 shutil.rmtree(path / store_layout.folder(split))
                 continue
             folder, sequences = path / store_layout.folder(split), 0
-            zarr_group.write_labels(folder, source.labels(order))
+            labels[split] = source.labels(order)
+            zarr_group.write_labels(folder, labels[split])
             if source.lengths is not None:
                 lengths = lengths_of(order, source.lengths)
                 sequences = len(lengths)
@@ -283,6 +287,8 @@ def _finished(
             sync(path / key)
     transform = journal.transform()
     assert transform is not None
+    class_notes = class_counts.class_notes(source.classes, labels) if source.classes else []
+    scale = _target_scale(source, request.preparation, labels)
     manifest = {
         "format": FORMAT,
         "request": request.state(),
@@ -290,7 +296,8 @@ def _finished(
         "classes": list(source.classes),
         **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
-        "notes": [*notes, *transform.notes],
+        **({} if scale is None else {"target_scale": scale.state()}),
+        "notes": [*notes, *class_notes, *([] if scale is None else scale.notes), *transform.notes],
         "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }
@@ -298,6 +305,15 @@ def _finished(
     write_json(path / MANIFEST, manifest)
     journal.end()
     return manifest
+
+
+def _target_scale(
+    source: Source | VectorSource, preparation: AnyPreparation, labels: dict[str, NDArray[Any]]
+) -> TargetScale | None:
+    """What standardises numbers to predict; None for classes, and where samples are not standardised."""
+    if not source.targets or (isinstance(preparation, VectorPreparation) and not preparation.standardise):
+        return None
+    return TargetScale.of(labels["train"])
 
 
 def _closed(

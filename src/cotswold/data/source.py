@@ -10,6 +10,7 @@ import copy
 import fnmatch
 import hashlib
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -37,12 +38,21 @@ _SPLITS = {
     "test": "test",
     "testing": "test",
     "t10k": "test",
+    "eval": "test",
+    "evaluation": "test",
     "validation": "validation",
     "valid": "validation",
     "val": "validation",
+    "dev": "validation",
+    "development": "validation",
 }
 _BESIDE = re.compile(r"[-_. ]+|(set|data|images?|pictures?)(?![a-z])|\d+$")
 """What may stand beside the name of a split in that of a folder: `test_set`, `val2017`."""
+
+
+def composed(text: str) -> str:
+    """A text in Unicode's composed form (NFC): an "é" of two characters becomes one of one."""
+    return unicodedata.normalize("NFC", text)
 
 
 def split_named(word: str) -> str | None:
@@ -210,10 +220,14 @@ class Paths:
 
     Folders that hold everything else, as a zip often has one, are passed over in the search for the splits'
     names; where all files have such a name further down, at one depth (`class/train/picture`), that one
-    counts.
+    counts. Where parent folders cannot be the classes, because they lie at different depths or one name lies
+    in several folders (`cat/2019`, `dog/2019`), the upper folders are. Names of classes are compared in
+    Unicode's composed form.
     """
 
     classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Which folders are classes, where that is a choice; sentences."""
 
     def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
         self.names = list(names)
@@ -225,22 +239,82 @@ class Paths:
                     f"{names[parents.index('')]} lies in no folder of {where}, so it has no label",
                     "put it into one, exclude it,",
                 )
-            self.classes = tuple(sorted(set(parents)))
+            marks = self._class_folders(where, parents)
+            self.classes = tuple(sorted(set(marks)))
             number = {name: index for index, name in enumerate(self.classes)}
-            self.labels = [number[parent] for parent in parents]
+            self.labels = [number[mark] for mark in marks]
 
     def split_of(self, index: int) -> str | None:
         """What its folder is called; None where that is its label."""
-        folders = self.names[index].split("/")[:-1]
+        folders = self._folders[index]
         depth = self._split_depth
-        if depth >= len(folders) or (self.labels is not None and depth == len(folders) - 1):
+        is_class = self.labels is not None and (self._is_flat or not self._class_path(folders))
+        if depth >= len(folders) or is_class:
             return None
         return split_of_folder(folders[depth])
+
+    def _class_folders(self, where: str, parents: Sequence[str]) -> list[str]:
+        """The class of each file, by the names of its folders."""
+        paths = [self._class_path(folders) for folders in self._folders]
+        if not any(paths) or self._is_flat:
+            return [composed(parent) for parent in parents]
+        if not all(paths):
+            name = self.names[next(index for index, path in enumerate(paths) if not path)]
+            raise UnlabelledError(
+                f"{name} lies in no folder of a class in {where}, so it has no label",
+                "put it into one, exclude it,",
+            )
+        above: dict[str, tuple[str, ...]] = {}
+        is_parent = len(set(map(len, paths))) == 1 and all(
+            above.setdefault(path[-1], path[:-1]) == path[:-1] for path in paths
+        )
+        deep = next((index for index, path in enumerate(paths) if len(path) > 1), None)
+        if deep is not None:
+            which = "folders right above the files" if is_parent else "upper folders"
+            mark = paths[deep][-1 if is_parent else 0]
+            self.notes = (
+                f"folders lie inside folders, and the {which} are the classes: {self.names[deep]} is of "
+                f"class {mark!r}",
+            )
+        return [path[-1] if is_parent else path[0] for path in paths]
+
+    def _class_path(self, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """The folders of a file that may name its class: without those that hold everything, and without that
+        of its split."""
+        depth = self._split_depth
+        is_split = depth < len(folders) and split_of_folder(folders[depth]) is not None
+        return tuple(
+            composed(folder)
+            for level, folder in enumerate(folders)
+            if level >= self._shared and not (is_split and level == depth)
+        )
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        """Whether files lie in folders of one level, which may be called as splits."""
+        depth = self._split_depth
+        return depth <= self._shared and all(len(folders) <= depth + 1 for folders in self._folders)
+
+    @cached_property
+    def _folders(self) -> list[tuple[str, ...]]:
+        """The folders of each file."""
+        return [tuple(name.split("/")[:-1]) for name in self.names]
+
+    @cached_property
+    def _shared(self) -> int:
+        """How many folders, from the top, hold all files; the parent of a file is never among them."""
+        paths = set(self._folders)
+        shared = 0
+        for level in zip(*(path[:-1] for path in paths), strict=False):
+            if len(set(level)) > 1:
+                break
+            shared += 1
+        return shared
 
     @cached_property
     def _split_depth(self) -> int:
         """How many folders lie above those that may be called as splits."""
-        paths = {tuple(name.split("/")[:-1]) for name in self.names}
+        paths = set(self._folders)
         shared = 0
         for level in zip(*paths, strict=False):
             if len(set(level)) > 1 or split_of_folder(level[0]):
@@ -255,11 +329,10 @@ class Paths:
 class NamedFiles(Source):
     """Pictures that are files with paths, as `Paths` tells."""
 
-    def __init__(self, where: str, names: Sequence[str], sizes: Sequence[int], labels: Labels) -> None:
+    def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
         if labels == "file":
             raise SourceError(f'{where} has no label file; use labels = "folders" or "none"')
         self._names = list(names)
-        self._identity = hashed(["files", *names, *sizes])
         self._paths = Paths(where, names, labels)
         self.classes = self._paths.classes
 
@@ -296,6 +369,10 @@ class NamedFiles(Source):
         """The path inside the source, with forward slashes."""
         return self._names[index]
 
+    def settle(self) -> tuple[str, ...]:
+        """As of all pictures, and which folders are classes where that is a choice."""
+        return (*super().settle(), *self._paths.notes)
+
     def label(self, index: int) -> int:
         """The number of the parent folder."""
         return UNLABELLED if self._paths.labels is None else self._paths.labels[index]
@@ -304,7 +381,11 @@ class NamedFiles(Source):
         """What its folder is called; None where that is its label."""
         return self._paths.split_of(index)
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over the paths and sizes of the files."""
-        return self._identity
+        """A hash over the paths and contents of the files."""
+        return hashed(["files", *self._names, *self.contents()])
+
+    @abstractmethod
+    def contents(self) -> Sequence[object]:
+        """A digest of each file."""

@@ -6,12 +6,13 @@ sample is, files of the store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from cotswold.data.asking import described
+from cotswold.data.asking import described, labels_of
 from cotswold.data.manifest import SPLITS
 from cotswold.data.sequences import Integers, frames_of
 from cotswold.data.source import SampleSource
@@ -28,6 +29,8 @@ class Rule:
     splits: Literal["random", "folders"]
     test_by_name: bool
     """Whether samples are drawn at random but for those that are called test, which stay there."""
+    validation_by_name: bool
+    """The same for those that are called validation."""
     why: str
     """A sentence for people; empty where nothing in the source is called like a split."""
 
@@ -47,6 +50,8 @@ class Request:
     limit: int | None
     test_by_name: bool = False
     """As in `Rule`; stores of versions that mixed them have no such entry in their state."""
+    validation_by_name: bool = False
+    """The same."""
 
     def __post_init__(self) -> None:
         if self.splits not in ("random", "folders"):
@@ -61,9 +66,9 @@ class Request:
 
     def state(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        named = {"test_by_name": True} if self.test_by_name else {}
+        by_name = {"test_by_name": self.test_by_name, "validation_by_name": self.validation_by_name}
         return {
-            **named,
+            **{name: True for name, holds in by_name.items() if holds},
             "source": self.source,
             "labelled": self.labelled,
             "preparation": self.preparation.state(),
@@ -80,7 +85,8 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
 
     ``"auto"``: ``"folders"`` where every sample lies in a folder or file that is called train, validation
     or test, and some in train and some elsewhere; otherwise ``"random"``. Whatever is asked for, no sample
-    that is called test is drawn for training, unless all are. Raises SourceError for a source without any.
+    that is called test or validation is drawn for training, unless there are no others. Raises SourceError
+    for a source without any.
     """
     if splits not in ("auto", "random", "folders"):
         raise UserError(f"splits = {splits!r} is none of 'auto', 'random' and 'folders'")
@@ -92,25 +98,40 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
     whole = None not in names and "train" in counts and len(counts) > 1
     if splits == "folders" or (splits == "auto" and whole):
         held = "" if "validation" in counts else "; validation is drawn from train"
-        return Rule("folders", False, f"splits by the names of folders or files: {told}{held}")
-    if "test" not in counts:
-        why = f"splits at random: nothing is called test ({told})" if counts else ""
-        return Rule("random", False, why)
-    if counts["test"] == len(names):
-        return Rule("random", False, f"splits at random: all {_noun(source)} are called test")
-    return Rule(
-        "random",
-        True,
-        f"splits at random, but {counts['test']:,} of {len(names):,} {_noun(source)} are called test and "
-        "stay there",
-    )
+        return Rule("folders", False, False, f"splits by the names of folders or files: {told}{held}")
+    kept = _kept_apart(names)
+    if kept:
+        counted = " and ".join(
+            f"{counts[name]:,} of {len(names):,} {_noun(source)} are called {name}"
+            for name in SPLITS
+            if name in kept
+        )
+        why = f"splits at random, but {counted} and stay there"
+    elif counts:
+        only = next(iter(counts))
+        why = f"splits at random: all {_noun(source)} are called {only}"
+        if len(counts) > 1 or None in names:
+            why = f"splits at random: nothing is called test or validation ({told})"
+    else:
+        why = ""
+    return Rule("random", "test" in kept, "validation" in kept, why)
+
+
+def _kept_apart(names: Sequence[str | None]) -> set[str]:
+    """Which of test and validation no sample leaves where splits are drawn at random: both, if there are
+    samples for training besides; else test, if there are others than tests."""
+    found = set(names)
+    if None in found or "train" in found:
+        return {"test", "validation"} & {name for name in found if name is not None}
+    return {"test"} & {name for name in found if name is not None} if len(found) > 1 else set()
 
 
 def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
     """The samples of each split, permuted once; splits without any are left out. Raises SourceError.
 
-    A sample that is called test is never in another split, unless all are. Of frames, whole sequences are
-    permuted and drawn, and ``limit`` counts these; the frames of one stay together, in their order.
+    A sample that is called test or validation is never in another split, unless there are no others to train
+    on. Fractions are drawn from each class alike. Of frames, whole sequences are permuted and drawn, and
+    ``limit`` counts these; the frames of one stay together, in their order.
     """
     units = _units(source)
     order = np.random.default_rng(request.seed).permutation(len(units))[: request.limit]
@@ -136,19 +157,41 @@ def _noun(source: SampleSource) -> str:
 def _at_random(
     source: SampleSource, units: Integers, order: Integers, request: Request
 ) -> dict[str, Integers]:
-    """Fractions of what is not called test; the test split has a fraction, too, besides what is called so."""
-    named = np.array([name == "test" for name in source.splits_of(units[order])], bool)
-    if named.all():
-        if set(source.splits_of(units)) != {"test"}:
-            raise SourceError(f"a limit of {request.limit} leaves {_noun(source)} for testing only; raise it")
-        named[:] = False
-    drawn = order[~named]
-    held, tested = int(len(drawn) * request.validation), int(len(drawn) * request.test)
+    """Fractions of what is not kept apart by its name; the test split has a fraction, too, besides what is
+    called so."""
+    kept = _kept_apart(source.splits_of(units))
+    names = np.array([name if name in kept else "" for name in source.splits_of(units[order])])
+    drawn = order[names == ""]
+    if not len(drawn):
+        raise SourceError(f"a limit of {request.limit} leaves {_noun(source)} for testing only; raise it")
+    validation = order[names == "validation"]
+    held = 0 if len(validation) else int(len(drawn) * request.validation)
+    tested = int(len(drawn) * request.test)
+    validated, left = _drawn(source, units, drawn, held)
+    tests, left = _drawn(source, units, left, tested)
     return {
-        "validation": drawn[:held],
-        "test": np.concatenate([drawn[held : held + tested], order[named]]),
-        "train": drawn[held + tested :],
+        "validation": np.concatenate([validated, validation]),
+        "test": np.concatenate([tests, order[names == "test"]]),
+        "train": left,
     }
+
+
+def _drawn(source: SampleSource, units: Integers, order: Integers, count: int) -> tuple[Integers, Integers]:
+    """``count`` of some samples, and the others, each in their order.
+
+    The first ones without classes; with classes as many of each as its share, to one sample. A class keeps at
+    least one sample in the others, as far as that leaves enough.
+    """
+    if not count or not source.classes or source.targets:
+        return order[:count], order[count:]
+    labels = labels_of(source, units[order])
+    by_class = np.argsort(labels, kind="stable")
+    first = np.diff(labels[by_class], prepend=labels[by_class[0]] - 1) != 0
+    candidates = by_class[~first] if len(order) - int(first.sum()) >= count else by_class
+    chosen = candidates[((np.arange(count) + 0.5) * len(candidates) / count).astype(np.int64)]
+    is_chosen = np.zeros(len(order), bool)
+    is_chosen[chosen] = True
+    return order[is_chosen], order[~is_chosen]
 
 
 def _by_name(
@@ -167,5 +210,5 @@ def _by_name(
         raise SourceError(f'no folder or file called train has {_noun(source)}; use splits = "random"')
     if not len(parts["validation"]):
         held = int(len(parts["train"]) * validation)
-        parts["validation"], parts["train"] = parts["train"][:held], parts["train"][held:]
+        parts["validation"], parts["train"] = _drawn(source, units, parts["train"], held)
     return parts

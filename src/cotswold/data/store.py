@@ -15,18 +15,20 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cotswold.data import store_layout, zarr_group
 from cotswold.data.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.data.sequences import Integers, neighbours
 from cotswold.data.source import Kind
 from cotswold.data.store_layout import Chunk
+from cotswold.data.target_scale import TargetScale
 from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_state
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
 from cotswold.errors import StoreError, UserError
-from cotswold.files import MalformedError
+from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
 
 _INT64 = np.dtype(np.int64)
@@ -43,9 +45,12 @@ class Store:
     path: Path
     transform: AnyTransform
     """What turns any other sample into the space of this store."""
+    target_scale: TargetScale | None
+    """What standardises regression targets for learning; None for classes, and if they are learnt as they
+    are."""
 
     def __init__(self, path: str | Path) -> None:
-        self._open(Path(path).expanduser())
+        self._open(expanded(path))
         faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
         if faults:
             raise StoreError(faults[0])
@@ -54,6 +59,8 @@ class Store:
         self.path, self._manifest = path, read_manifest(path)
         try:
             self.transform = transform_from_state(self._manifest["transform"])
+            scale = self._manifest.get("target_scale")
+            self.target_scale = None if scale is None else TargetScale.from_state(scale)
         except MalformedError as error:
             raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
 
@@ -65,7 +72,7 @@ class Store:
     def unchecked(cls, path: str | Path) -> Store:
         """A store of which only the manifest is looked at, for whoever wants to know all that is wrong."""
         store = cls.__new__(cls)
-        store._open(Path(path).expanduser())
+        store._open(expanded(path))
         return store
 
     def __repr__(self) -> str:
@@ -148,12 +155,16 @@ class Store:
     @property
     def notes(self) -> tuple[str, ...]:
         """What whoever uses the store should know, a sentence each: the remarks, and what was left out."""
+        return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
+
+    @property
+    def broken_note(self) -> str | None:
+        """A sentence that names the first pictures that could not be read; None if there are none."""
         count, named = self.broken
         if not count:
-            return self.remarks
+            return None
         more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
-        left_out = f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
-        return (*self.remarks, left_out)
+        return f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
 
     @property
     def files(self) -> list[str]:
@@ -170,6 +181,11 @@ class Store:
         self._part(split)
         name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
         return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+
+    def learnable(self, labels: Tensor) -> Tensor:
+        """Labels as a network of this store learns them: regression targets standardised, classes as they
+        are."""
+        return labels if self.target_scale is None else self.target_scale.scaled(labels)
 
     def lengths(self, split: str) -> Integers | None:
         """Frames in each sequence of a split, in the order in which they lie there; None for other data."""

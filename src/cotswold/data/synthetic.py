@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.contents import digests
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
-from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
-from cotswold.files import PARTIAL, disk_errors, writing_whole
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
+from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
 
 _PHOTOGRAPHS = (
     ("skimage", "data/astronaut.png"),
@@ -80,7 +81,7 @@ class CropSource(Source):
         self._crops = crops
         self._photographs: dict[tuple[str, str], Image.Image] = {}
         self._patches: NDArray[np.uint8] | None = None
-        self._identity = hashed([name, *crops])
+        self._name = name
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_photographs": {}, "_patches": None}
@@ -112,10 +113,12 @@ class CropSource(Source):
         """None has one."""
         return None
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over all crops."""
-        return self._identity
+        """A hash over all crops and the photographs from which they are cut."""
+        places = [_installed(*file) for file in sorted({crop.file for crop in self._crops})]
+        read = [digests(place, place.parent, [place.name]) for place in places]
+        return hashed([self._name, *self._crops, *read])
 
     def _photograph(self, file: tuple[str, str]) -> Image.Image:
         if file not in self._photographs:
@@ -147,7 +150,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
     What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
     written. Raises UserError where ``out`` is complete or holds anything else.
     """
-    root = Path(out).expanduser()
+    root = expanded(out)
     sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
     wanted = {
         root / name / f"{source.name(index)}.png": (source, index)
@@ -247,5 +250,5 @@ def _installed(package: str, file: str) -> Path:
             return Path(place) / file
     raise MissingExtraError(
         f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
-        "run `pip install cotswold[demo]`"
+        f"run {install('demo')}"
     )

@@ -5,7 +5,6 @@ Knows: which array is which, which labels belong to it. Does not know: what the 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import struct
@@ -17,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.contents import ContentIdentity
 from cotswold.data.labelling import checked_labels, joined_labels
 from cotswold.data.number_files import Npz, bytes_in, header, opened, size_of
-from cotswold.data.source import Labels, chosen, hashed, split_named
+from cotswold.data.source import Labels, chosen, split_named
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError
 
@@ -33,8 +33,6 @@ _IDX = re.compile(
     r"(ubyte|byte|short|int|float|double)(\.gz)?$"
 )
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_EDGE = 1 << 12
-_SAMPLED = 64
 
 
 def is_idx(name: str) -> bool:
@@ -54,13 +52,13 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     shape = checked_shape(str(path), *npy_header(path), "vectors")
     part = VectorArray(path.name, shape, split_named(path.stem), partial(load_npy, path), str(path))
     _refuse_folders(path, labels)
-    identity: list[object] = ["vectors", path.stat().st_size, sampled(path)]
     if labels == "none":
-        return VectorSource([part], hashed(identity))
+        return VectorSource([part], ContentIdentity(path, path.parent, (path.name,), ("vectors",)))
     beside = labels_beside(path)
     marks = checked_labels(str(beside), read_npy(beside), shape[0], "vectors")
     found = joined_labels([(str(beside), marks)])
-    return VectorSource([part], hashed([*identity, digest(marks)]), found)
+    identity = ContentIdentity(path, path.parent, (path.name, beside.name), ("vectors",))
+    return VectorSource([part], identity, found)
 
 
 def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
@@ -83,7 +81,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         )
         for name in found
     ]
-    identity = hashed(["vectors", path.stat().st_size, sampled(path), *found])
+    identity = ContentIdentity(path, path.parent, (path.name,), ("vectors", *found))
     if labels == "none":
         return VectorSource(parts, identity)
     marks = [(f"{path}:{part.name}", _labels_for(path, part, archive)) for part in parts]
@@ -95,7 +93,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
     _refuse_folders(where, labels)
     files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_idx(path.name))
     files = [files[index] for index in chosen([path.name for path in files], include, exclude, str(where))]
-    parts, marks, marked = [], [], list[object]()
+    parts, marks, beside_all = [], [], []
     for path in files:
         match = _IDX.match(path.name)
         assert match is not None
@@ -111,12 +109,11 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         )
         if labels == "file":
             beside = _idx_labels(path, match)
-            array = checked_labels(str(beside), _idx(beside, 1), shape[0], "vectors")
-            marks.append((str(beside), array))
-            marked.append(digest(array))
-    identity = hashed(
-        ["vectors", *((path.name, path.stat().st_size, sampled(path)) for path in files), *marked]
-    )
+            marks.append((str(beside), checked_labels(str(beside), _idx(beside, 1), shape[0], "vectors")))
+            beside_all.append(beside.name)
+    names = [path.name for path in files]
+    others = ("vectors", *names)
+    identity = ContentIdentity(where, files[0].parent, (*names, *beside_all), others)
     return VectorSource(parts, identity, joined_labels(marks) if marks else None)
 
 
@@ -160,25 +157,6 @@ def labels_beside(path: Path) -> Path:
     if not beside.is_file():
         raise UnlabelledError(f"{path} has no labels beside it ({beside.name})", "add the file")
     return beside
-
-
-def sampled(path: Path) -> str:
-    """A hash of some of a file, both ends among it: enough to tell arrays of one shape apart without reading
-    all of a large one."""
-    size, found = path.stat().st_size, hashlib.sha256()
-    starts = np.unique(np.linspace(0, max(0, size - _EDGE), _SAMPLED).astype(np.int64)).tolist()
-    with path.open("rb") as file:
-        for start in starts:
-            file.seek(start)
-            found.update(file.read(_EDGE))
-    return found.hexdigest()
-
-
-def digest(array: NDArray[Any]) -> str:
-    """A hash of all numbers or texts of an array."""
-    return hashlib.sha256(
-        f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
-    ).hexdigest()
 
 
 def _refuse_folders(where: Path, labels: Labels) -> None:

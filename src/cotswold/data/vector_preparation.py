@@ -105,6 +105,16 @@ class Moments:
         )
 
     @property
+    def is_exact(self) -> NDArray[np.bool_]:
+        """Whether the mean and deviation of each feature are neither too large nor too small for float64."""
+        found: NDArray[np.bool_] = (
+            np.isfinite(self.mean)
+            & np.isfinite(self.squares)
+            & ((self.squares > 0) | (self.low == self.high))
+        )
+        return found
+
+    @property
     def deviation(self) -> Float64:
         """The standard deviation of each feature; 0 exactly where it is constant."""
         found: Float64 = np.where(self.low == self.high, 0.0, np.sqrt(self.squares / self.count))

@@ -29,7 +29,8 @@ class VectorWork:
 
     def look(self, shard: Shard) -> tuple[Moments, Broken]:
         """The moments of a shard."""
-        return Moments.of(self._source.rows(shard.samples)), {}
+        with np.errstate(over="ignore", invalid="ignore"):  # `estimated` says it
+            return Moments.of(self._source.rows(shard.samples)), {}
 
     def write(self, shard: Shard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
         """Write a shard. Raises SourceError for a number that the store's type cannot hold."""
@@ -52,5 +53,14 @@ class VectorWork:
         """The transform of all training rows, summed in the order of the shards, whoever reads them."""
         if not self._preparation.needs_sample:
             return VectorTransform(self._preparation), {}
-        moments = reduce(or_, (seen for _, (seen, _) in pool.look(shards)))
+        with np.errstate(over="ignore", invalid="ignore"):  # said below
+            moments = reduce(or_, (seen for _, (seen, _) in pool.look(shards)))
+        wrong = np.flatnonzero(~moments.is_exact)
+        if len(wrong):
+            feature = int(wrong[0])
+            low, high = moments.low[feature], moments.high[feature]
+            raise SourceError(
+                f"feature {feature} has numbers from {low:.3g} to {high:.3g}, whose standard deviation "
+                "float64 cannot hold; scale this feature"
+            )
         return standardising(self._preparation, moments), {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,6 +24,8 @@ Rows = NDArray[np.float64]
 _KEPT = 16
 """Arrays that a process keeps open. Each takes a mapping, of which a process may have some 65,000."""
 _BLOCK_BYTES = 16 << 20
+_EXACT_BYTES, _EXACT_MAX = 4, 1 << 53
+"""Whole numbers of more bytes, and beyond this, may not be float64 exactly."""
 
 
 class ByNumber(Protocol):
@@ -55,7 +58,7 @@ class VectorSource(SampleSource):
     def __init__(
         self,
         parts: Sequence[VectorArray],
-        identity: str,
+        identity: str | Callable[[], str],
         labelling: Labelling | None = None,
         lengths: Sequence[int] | None = None,
     ) -> None:
@@ -107,7 +110,10 @@ class VectorSource(SampleSource):
             places = np.flatnonzero(parts == part)
             offsets = indices[places] - self._start(part)
             order = np.argsort(offsets)  # a file is read from its beginning to its end
-            found[places[order]] = self._array(part)[offsets[order]]
+            rows = self._array(part)[offsets[order]]
+            found[places[order]] = rows
+            if rows.dtype.kind in "iu" and rows.dtype.itemsize > _EXACT_BYTES:
+                self._check_exact(rows, indices[places[order]])
         wrong = ~np.isfinite(found)
         if wrong.any():
             row, feature = np.argwhere(wrong)[0]
@@ -116,6 +122,19 @@ class VectorSource(SampleSource):
                 "be finite: remove the row or mend it"
             )
         return found
+
+    def _check_exact(self, rows: NDArray[Any], indices: Integers) -> None:
+        """Raise SourceError for a whole number that float64 cannot hold: its last digits would be lost."""
+        with np.errstate(over="ignore", invalid="ignore"):  # 2^64 - 1 rounds to 2^64, beyond its type
+            back = rows.astype(np.float64)
+            lost = (np.abs(back) > _EXACT_MAX) & (back.astype(rows.dtype) != rows)
+        if lost.any():
+            row, feature = np.argwhere(lost)[0]
+            raise SourceError(
+                f"{self._where(int(indices[row]))}: feature {feature} is {rows[row, feature]}, and whole "
+                "numbers beyond 2^53 lose their last digits in float64: subtract a common offset first, or "
+                "save the array as float64 if these digits mean nothing"
+            )
 
     def around(self, indices: Integers, context: int) -> Integers:
         """Which rows make each sample with ``context`` frames on each side: (sample, row)."""
@@ -147,10 +166,10 @@ class VectorSource(SampleSource):
         )
         return (labels,) if labels else ()
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        """Over names, sizes and samples of the contents."""
-        return self._identity
+        """A hash over the contents of the files, and over the arrays that are read."""
+        return self._identity if isinstance(self._identity, str) else self._identity()
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """All rows, a few MiB at a time."""
@@ -170,6 +189,15 @@ class VectorSource(SampleSource):
         return found
 
 
+def sequences_remedy(shape: tuple[int, ...]) -> str:
+    """How an array (n, time, channels) can be given."""
+    return (
+        "for n sequences (n, time, channels) save frames with their lengths: numpy.savez(path, "
+        f"frames=x.reshape(-1, {shape[2]}), lengths=numpy.full({shape[0]}, {shape[1]})); or vectors: "
+        f"x.reshape({shape[0]}, -1)"
+    )
+
+
 def checked_shape(
     name: str, shape: tuple[int, ...], dtype: np.dtype[Any], what: Literal["vectors", "frames"]
 ) -> tuple[int, int]:
@@ -182,6 +210,8 @@ def checked_shape(
         raise SourceError(f"{name} is of type {dtype}; {what} are integers or floats of 64 bits at most")
     if len(shape) != 2:
         remedy = "; reshape it to (n, 1)" if len(shape) == 1 else ""
+        if len(shape) == 3:
+            remedy = f"; {sequences_remedy(shape)}"
         raise SourceError(f"{name} has shape {shape}; {what} are (n, features){remedy}")
     if 0 in shape:
         raise SourceError(f"{name} has shape {shape}: no {what} in it; give an array that has some")

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from cotswold.errors import UserError
-from cotswold.training.datasets import data_set
-from cotswold.training.losses import named_loss, own_loss
+from cotswold.training.batches import call_with_parts
+from cotswold.training.datasets import data_set, split_samples
+from cotswold.training.losses import OwnLoss, named_loss
 from cotswold.training.module_batch import GivenModule, work_of
-from cotswold.training.modules import split_samples
 from cotswold.training.works import ModuleWork
 
 
@@ -57,5 +57,6 @@ def in_worker(
     module, dataset, own = make(factory)
     data, given = data_set(dataset), validation if own is None else data_set(own)
     samples, held = split_samples(data, given, portion, seed)
-    function = own_loss(imported(loss)) if ":" in loss else named_loss(loss)
-    return work_of(GivenModule(module, data if samples is None else samples, held, function), portion)
+    module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
+    function = OwnLoss(imported(loss)) if ":" in loss else named_loss(loss)
+    return work_of(GivenModule(module, samples, held, function), portion)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.live import live_processes
@@ -21,6 +21,7 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.batch import in_one_process, on_cluster
 from cotswold.training.datasets import Given, Samples, samples_of
+from cotswold.training.loaders import is_plain
 from cotswold.training.losses import Loss
 from cotswold.training.patterns import SamplePatterns
 from cotswold.training.runners.evaluations import Evaluations
@@ -162,13 +163,31 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
 
 
 def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Samples:
-    """What gives its samples by number, in batches of ``size``; raises UserError for what does not."""
-    found = given if isinstance(given, Samples) else samples_of(given, size)
-    if found is None:
-        kind = "an IterableDataset" if isinstance(given, IterableDataset) else "a DataLoader"
-        of = given.dataset if isinstance(given, DataLoader) else given
+    """What gives its samples by number, in batches of ``size``; raises UserError for what does not.
+
+    Of a DataLoader the data set and the collate function are taken; a sample is read in the process that
+    computes with it.
+    """
+    if isinstance(given, Samples):
+        return given
+    if not isinstance(given, DataLoader):
+        found = samples_of(given, size)
+        if found is None:
+            raise UserError(_unnumbered(strategy, what, "an IterableDataset", given))
+        return found
+    if not is_plain(given):
+        of = given if type(given) is not DataLoader else given.dataset
+        raise UserError(_unnumbered(strategy, what, "a DataLoader", of))
+    if given.worker_init_fn is not None:
         raise UserError(
-            f"strategy {strategy} asks for samples by their numbers, and {what} is {kind} "
-            f"({type(of).__name__}) that gives them in an order of its own; give a map-style data set"
+            f"strategy {strategy} reads samples in its own processes, and would never call the "
+            f"worker_init_fn of the DataLoader that is {what}; give its data set, without the DataLoader"
         )
-    return found
+    return Samples(given.dataset, size, collate=given.collate_fn)
+
+
+def _unnumbered(strategy: str, what: str, kind: str, of: object) -> str:
+    return (
+        f"strategy {strategy} asks for samples by their numbers, and {what} is {kind} "
+        f"({type(of).__name__}) that gives them in an order of its own; give a map-style data set"
+    )

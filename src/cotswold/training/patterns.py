@@ -23,8 +23,11 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
 from cotswold.ops import images_last
+from cotswold.training.batches import batch_of
 from cotswold.training.datasets import Samples
 from cotswold.training.strategy import Batch
+
+_CPU = torch.device("cpu")
 
 
 class Patterns(Protocol):
@@ -61,7 +64,7 @@ class StorePatterns:
         into memory, and no file is given."""
         self._varying, self._seed = varying, seed
         self._restored = store.transform.restored
-        self._labels = torch.from_numpy(store.labels(split))
+        self._labels = store.learnable(torch.from_numpy(store.labels(split)))
         count = len(self._labels)
         if rows is not None:
             kept = np.dtype(store.transform.preparation.dtype)
@@ -112,15 +115,16 @@ class SamplePatterns:
     def batch(self, numbers: Sequence[int]) -> Batch:
         """What the data set gives; raises UserError where that is no pair of tensors."""
         if self._tensors is not None:  # a sample at a time would take longer than a small network
-            chosen = torch.tensor(numbers, dtype=torch.int64)
+            chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets)
-        found = next(iter(self._samples.loader([list(numbers)])))
-        if not isinstance(found, list | tuple) or len(found) != 2:
+        batch = batch_of(self._samples.items(numbers), _CPU)
+        if batch.weights is not None:
             raise UserError(
-                f"the data set gives a {type(found).__name__}; it must give pairs (input, target) of tensors"
+                "the data set gives (input, target, weight), and only strategy supervised learns from "
+                "weights; give pairs (input, target), or train by supervised"
             )
-        return Batch(found[0], found[1])
+        return batch
 
 
 class DevicePatterns:

@@ -46,7 +46,7 @@ class TrainingPictures:
         feed: Feed | None = None,
     ) -> None:
         """``feed``: who makes the batches, of that window, seed and variants; None for this process."""
-        self._labelled = bool(store.outputs)
+        self._store, self._labelled = store, bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
         self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying, feed=feed)
@@ -54,7 +54,8 @@ class TrainingPictures:
     def __iter__(self) -> Iterator[Batch]:
         while True:
             pictures, labels = self._reader.next()
-            yield Batch(pictures, labels if self._labelled else None).on(self._device)
+            learnt = self._store.learnable(labels) if self._labelled else None
+            yield Batch(pictures, learnt).on(self._device)
 
     @property
     def epoch_steps(self) -> float:
@@ -113,7 +114,7 @@ class ValidationPictures:
         """All pictures and their labels."""
         if self._count:
             for pictures, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
-                yield Batch(pictures, labels)
+                yield Batch(pictures, self._store.learnable(labels))
 
 
 def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iterator[Tensor]:

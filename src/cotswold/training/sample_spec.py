@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from cotswold.data import AnyTransform, Store, transform_from_state
+from cotswold.data.target_scale import TargetScale
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, take
 
@@ -31,6 +34,8 @@ class SampleSpec:
     """Identity of the store that the run learnt from."""
     targets: int = 0
     """Numbers that were to be predicted for each sample; 0 for classes, and without labels."""
+    target_scale: TargetScale | None = None
+    """What standardised them for learning; None if they were learnt as they are."""
 
     @property
     def outputs(self) -> int:
@@ -40,7 +45,11 @@ class SampleSpec:
     @classmethod
     def of(cls, store: Store) -> SampleSpec:
         """That of a store."""
-        return cls(store.transform, store.classes, store.identity, store.targets)
+        return cls(store.transform, store.classes, store.identity, store.targets, store.target_scale)
+
+    def predicted(self, outputs: Tensor) -> Tensor:
+        """Outputs of a network in the unit of the labels: the inverse of how these were standardised."""
+        return outputs if self.target_scale is None else self.target_scale.restored(outputs)
 
     def state(self) -> dict[str, object]:
         """Everything, as JSON keeps it without loss."""
@@ -49,6 +58,7 @@ class SampleSpec:
             "classes": list(self.classes),
             "store": self.store,
             "targets": self.targets,
+            **({} if self.target_scale is None else {"target_scale": self.target_scale.state()}),
         }
 
     @classmethod
@@ -64,7 +74,10 @@ class SampleSpec:
             classes: list[object] = take(table, "classes", list)
             transform = transform_from_state(take(table, "transform", dict))
             targets = take(table, "targets", int) if "targets" in table else 0
-            return cls(transform, tuple(map(str, classes)), take(table, "store", str), targets)
+            scale = (
+                TargetScale.from_state(take(table, "target_scale", dict)) if "target_scale" in table else None
+            )
+            return cls(transform, tuple(map(str, classes)), take(table, "store", str), targets, scale)
         except (MalformedError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 "the checkpoint does not say how its samples were prepared; it is of another version"

@@ -116,7 +116,7 @@ class ServedPatterns:
         self._store, self._place, self._token = store.identity, place, token
         self._view = View("train", seed, None, said(varying), store.identity)
         self._sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-        self._count = store.splits["train"]
+        self._count, self._learnable = store.splits["train"], store.learnable
         self._client: DataClient | None = None
         self._asked: dict[bytes, list[int]] = {}
         """Numbers of requests, by the numbers of the samples."""
@@ -159,9 +159,10 @@ class ServedPatterns:
         finally:
             self._is_starved = False
         if len(found) == 1:
-            return Batch(*found[0])
+            inputs, targets = found[0]
+            return Batch(inputs, self._learnable(targets))
         inputs, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return Batch(images_last(inputs), targets)
+        return Batch(images_last(inputs), self._learnable(targets))
 
     def _ask(self, key: bytes, numbers: Sequence[int]) -> bool:
         """Whether there was room for all of them."""
@@ -200,7 +201,8 @@ class HeldPatterns:
         check_held(store)
         shape, count = store.shape, len(served)
         size = window_bytes((shape.channels, shape.height, shape.width))
-        self._served, self._labels = served, torch.from_numpy(store.labels("train"))
+        self._served = served
+        self._labels = store.learnable(torch.from_numpy(store.labels("train")))
         self._rows = np.empty((count, shape.channels, shape.height, shape.width), np.float32)
         self._has = np.zeros(count, bool)
         self._together = max(1, _ASKED_BYTES // size)

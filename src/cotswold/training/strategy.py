@@ -20,14 +20,19 @@ from cotswold.training.phases import Phase
 @dataclass(frozen=True)
 class Batch:
     """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
-    any: labels ``(image,)``, or what a data set gives."""
+    any: labels ``(image,)``, or what a data set gives; ``weights`` ``(image,)`` of a data set that has
+    them."""
 
     inputs: Tensor
     targets: Tensor | None
+    weights: Tensor | None = None
 
     def on(self, device: torch.device) -> Batch:
         """The same on a device."""
-        return Batch(self.inputs.to(device), None if self.targets is None else self.targets.to(device))
+        targets, weights = (
+            None if each is None else each.to(device) for each in (self.targets, self.weights)
+        )
+        return Batch(self.inputs.to(device), targets, weights)
 
 
 class Batches(Protocol):

@@ -219,6 +219,9 @@ class ControllerRole:
     def _met(self, here: Here) -> None:
         """A server that is reached elsewhere than before: the others are told."""
         address = here.peer_address or here.address
+        if here.server not in self._addressed:
+            known = self._machine.servers.of
+            self._addressed = {name: each for name, each in self._addressed.items() if name in known}
         before, self._addressed[here.server] = self._addressed.get(here.server, address), address
         if before != address:
             for each in self._machine.servers.living:

@@ -34,11 +34,11 @@ from cotswold.cluster.state.keeping import (
 )
 from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
-from cotswold.server.control.reign import FromServers
+from cotswold.server.control.reign import STATION, FromServers
 from cotswold.server.messages import COORDINATOR, Create, Ended, Here
 from cotswold.server.names import is_run, run_of
 
-_SERVER, _STATION = "server-", "station-"
+_SERVER = "server-"
 _TEXT_LETTERS = 1024
 """Of any text but a description: of names, addresses and reasons."""
 _BUCKETS = 1 << 17
@@ -126,8 +126,8 @@ def _supervises(sender: str, server: str) -> bool:
     """Whether a process started another."""
     if sender == COORDINATOR:
         return True
-    _, _, host = sender.removeprefix(_STATION).partition("/")  # before it what tells hosts of a name apart
-    return sender.startswith(_STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
+    _, _, host = sender.removeprefix(STATION).partition("/")  # before it what tells hosts of a name apart
+    return sender.startswith(STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 
 def _wrong_run(wanted: Create) -> str:

@@ -280,12 +280,16 @@ class KeeperRole:
             self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
         self._runs[run] = found
+        if self._disk is not None:
+            self._disk.describe(run, description)
 
     def _let_go(self) -> None:
         """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
         for run in self._runs.keys() - {*self._machine.runs}:
             del self._runs[run]
             self._clients.forget(run)
+            if self._disk is not None:
+                self._disk.describe(run, "")
 
     def _tell_malformed(self, run: str, why: str) -> None:
         """People should know of a run that gets no copies here; it is described again and again."""

@@ -20,7 +20,7 @@ from cotswold.cluster.transport.authentication import Keys
 from cotswold.cluster.transport.frames import End
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
-from cotswold.host.descriptors import can_open
+from cotswold.host.open_files import can_open
 
 _CONNECT_SECONDS = 20.0
 """How long a connection is tried."""

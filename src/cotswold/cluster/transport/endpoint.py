@@ -51,7 +51,7 @@ from cotswold.cluster.transport.peers import OLD_TOKEN, Common, Event, Peers
 from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import UserError
 from cotswold.host import Keyring, Token
-from cotswold.host.descriptors import allow_descriptors
+from cotswold.host.open_files import allow_descriptors
 
 _BUSY = 16
 """Among so many events at most it is looked whether a peer is lost."""

@@ -52,7 +52,7 @@ from cotswold.cluster.transport.peer import Own, Peer
 from cotswold.cluster.transport.readiness import Readiness
 from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import ClusterError
-from cotswold.host.descriptors import can_open
+from cotswold.host.open_files import can_open
 
 Event = Message | Lost | Ready
 MOST_PEERS = 2500

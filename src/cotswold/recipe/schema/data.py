@@ -24,9 +24,9 @@ class SourcedData(Section):
     store: Text | None = None
     """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
     splits: Literal["auto", "random", "folders"] = "auto"
-    """`folders`: the top folders (or files, or arrays) are named train, validation (or valid, val) and test;
-    `random`: `validation` and `test` are drawn at random, but what is named test stays there; `auto`:
-    `folders` where everything has such a name, otherwise `random`."""
+    """`folders`: the top folders (or files, or arrays) are named train, validation (or val, dev) and test (or
+    eval); `random`: `validation` and `test` are drawn at random, from each class alike, but what is named
+    test or validation stays there; `auto`: `folders` where everything has such a name, otherwise `random`."""
     validation: Fraction = 0.05
     """The part of the training samples that is kept for validation."""
     test: Fraction = 0.0

@@ -14,6 +14,21 @@ from cotswold.errors import MachineError
 from cotswold.training.strategy import Batch, Batches
 
 
+class Drawn(Iterator[Batch]):
+    """The batches of a run, and whether one could not be drawn, so that its step has changed nothing."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self.failed = False
+
+    def __next__(self) -> Batch:
+        try:
+            return next(self._batches)
+        except Exception:
+            self.failed = True
+            raise
+
+
 class Fetching(Iterator[Batch]):
     """The batches of a run in their order."""
 

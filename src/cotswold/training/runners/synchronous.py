@@ -7,6 +7,7 @@ strategy, what is done with events, the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +15,13 @@ import torch
 
 from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
 from cotswold.checkpoint import state_dict as states
-from cotswold.errors import CheckpointError, MachineError
+from cotswold.errors import CheckpointError, CotswoldError, MachineError
 from cotswold.host import raise_on_all
 from cotswold.run import Recorder
 from cotswold.training.phases import Phase
 from cotswold.training.runners.checking import check_state, check_verbs, measured, placed
-from cotswold.training.runners.fetching import Fetching
-from cotswold.training.strategy import Batch, Batches, Strategy
+from cotswold.training.runners.fetching import Drawn, Fetching
+from cotswold.training.strategy import Batches, Strategy
 from cotswold.training.team import SOLO, Team
 
 EVENTS_LEAST = 60
@@ -97,7 +98,7 @@ class Synchronous:
     def _run(self) -> bool:
         position, phases = self.position, self.strategy.phases
         self._fetching = Fetching(self.batches) if self.is_served else None
-        batches = self._fetching or iter(self.batches)
+        batches = Drawn(self._fetching or iter(self.batches))
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
             check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
@@ -112,7 +113,7 @@ class Synchronous:
             self._save()
         return True
 
-    def _run_phase(self, phase: Phase, batches: Iterator[Batch]) -> bool:
+    def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
         """Take the phase's remaining steps; False where a stop was asked for."""
         strategy, recorder, position = self.strategy, self.recorder, self.position
         account, stack = recorder.account, strategy.describe()["stack"]
@@ -147,7 +148,11 @@ class Synchronous:
                 strategy.begin(batches)
                 self._validate(phase)
             began = recorder.clock()
-            metrics = measured(strategy, "train_step", strategy.train_step(batches))
+            try:
+                metrics = measured(strategy, "train_step", strategy.train_step(batches))
+            except Exception:
+                self._save_before_failure(batches)
+                raise
             step_seconds = recorder.clock() - began + fetch_seconds
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
@@ -168,6 +173,13 @@ class Synchronous:
             flops=account.flops - flops_before,
         )
         return True
+
+    def _save_before_failure(self, batches: Drawn) -> None:
+        """Save what was learnt before a batch that cannot be drawn. A team does not, as perhaps not all of
+        its ranks fail."""
+        if batches.failed and self.position.total and self.team.mesh is None:
+            with suppress(CotswoldError):  # another error is on its way
+                self._save()
 
     def _is_without(self) -> bool:
         """Whether the next batch does not come. Before a phase has begun there is nothing new to save."""

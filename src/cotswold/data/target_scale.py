@@ -1,0 +1,81 @@
+"""Standardisation of numbers to predict, so that a learning rate does not depend on their unit.
+
+Knows: mean and deviation of the targets of a training split. Does not know: networks, stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.files import MalformedError
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """Mean and standard deviation of each number to predict; a constant one is not divided."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @classmethod
+    def of(cls, targets: NDArray[Any]) -> TargetScale:
+        """That of targets (sample, number)."""
+        wide = targets.astype(np.float64)
+        constant = wide.min(0) == wide.max(0)
+        mean = np.where(constant, wide[0], wide.mean(0))
+        deviation = np.where(constant, 0.0, wide.std(0))
+        return cls(tuple(mean.tolist()), tuple(deviation.tolist()))
+
+    def scaled(self, targets: Tensor) -> Tensor:
+        """Targets (sample, number) of mean 0 and deviation 1."""
+        mean, divisor = self._tensors(targets)
+        return ((targets.double() - mean) / divisor).to(targets.dtype)
+
+    def restored(self, outputs: Tensor) -> Tensor:
+        """The inverse of `scaled`, for what a network gives."""
+        mean, divisor = self._tensors(outputs)
+        return (outputs.double() * divisor + mean).to(outputs.dtype)
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know, a sentence each."""
+        found = [
+            "numbers to predict are standardised (mean 0 and deviation 1 over the training split): losses of "
+            "a run are in these units; predict and evaluate give the numbers themselves"
+        ]
+        constant = [str(number) for number, each in enumerate(self.deviation) if each == 0]
+        if constant:
+            found.append(
+                f"numbers to predict that are the same for all training samples: {', '.join(constant)}; "
+                "there is nothing to learn of these"
+            )
+        return found
+
+    def state(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {"mean": list(self.mean), "deviation": list(self.deviation)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> TargetScale:
+        """The inverse of `state`; raises MalformedError for anything else."""
+        try:
+            mean, deviation = (tuple(map(float, state[name])) for name in ("mean", "deviation"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedError(f"describes no scale of targets ({error})") from error
+        if len(mean) != len(deviation) or not np.isfinite([*mean, *deviation]).all() or min(deviation) < 0:
+            raise MalformedError("describes no scale of targets (it has no mean and deviation for each)")
+        return cls(mean, deviation)
+
+    def _tensors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        mean = torch.tensor(self.mean, dtype=torch.float64, device=like.device)
+        divisor = torch.tensor(
+            [each or 1.0 for each in self.deviation], dtype=torch.float64, device=like.device
+        )
+        return mean, divisor
