@@ -305,6 +305,19 @@ def test_names_of_classes_do_not_steer_the_terminal(capsys: pytest.CaptureFixtur
     assert not [each for each in shown if not each.isprintable() and each != "\n"]
 
 
+def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("builtins.print", none_left)
+    monkeypatch.setattr("cotswold.api.progress.put", lambda line, stream: stream.write(f"{line}\n"))
+    monkeypatch.setattr("cotswold.cli.main.allow_descriptors", lambda: 64)
+    said = cotswold("recipe", "list")
+    assert said.status == 1
+    words = " ".join(said.error.split())
+    assert words == "Too many open files: this process may have 64; allow more (ulimit -n 1024)"
+
+
 def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -196,7 +196,7 @@ class Connection:
             start = stop
 
 
-def check_parameters(module: nn.Module) -> None:
+def check_parameters(module: object) -> None:
     """Raise UserError for a parameter whose numbers cannot be pulled and pushed as real numbers."""
     import torch
 
@@ -228,8 +228,8 @@ def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
     return tuple((slot.name, slot.rows, slot.columns) for slot in slots)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; raises UserError for any other text.
+def split_address(address: object) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; raises UserError for anything else.
 
     >>> split_address("10.0.0.1:7000")
     ('10.0.0.1', 7000)
@@ -243,7 +243,7 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def ports_between(ports: tuple[int, int] | None) -> tuple[int, ...]:
+def ports_between(ports: object) -> tuple[int, ...]:
     """The ports from the first to the last, none for None; raises UserError for anything else.
 
     >>> ports_between((7000, 7002))
@@ -259,7 +259,7 @@ def ports_between(ports: tuple[int, int] | None) -> tuple[int, ...]:
     return tuple(range(first, last + 1))
 
 
-def secret_of(token: str | Path | Token | None) -> Token:
+def secret_of(token: object) -> Token:
     """The secret that is meant; raises UserError where there is none, or the file may be read by others."""
     from cotswold.host import Token, token_in, token_of
 
@@ -269,11 +269,11 @@ def secret_of(token: str | Path | Token | None) -> Token:
         if not token.exists():
             raise UserError(f"the file with the token, {token}, is not there; copy it from where servers run")
         return token_in(token)
-    if not isinstance(token, str | None):
-        raise UserError(
-            f"the token is a {type(token).__name__}; give a str, or a pathlib.Path of the file that holds it"
-        )
     if token is not None:
+        if not isinstance(token, str):
+            raise UserError(
+                f"the token is a {type(token).__name__}; give a str, or the pathlib.Path of a file with it"
+            )
         try:
             return Token(token.strip())
         except UserError as error:

@@ -9,7 +9,6 @@ import errno
 import importlib
 import inspect
 import os
-import resource
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from cotswold.cli.streams import prepare_streams, unprintable
 from cotswold.cli.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
+from cotswold.host.open_files import allow_descriptors
 from cotswold.launch import own_log
 
 DEBUG = "COTSWOLD_DEBUG"
@@ -101,6 +101,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends
     because of another, 128 + a signal's number."""
     prepare_streams()
+    allow_descriptors()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
     with _own_environment(debug):
@@ -150,8 +151,8 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             say(sentence)
             return 2
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            most = allow_descriptors()
             say(f"{sentence}: this process may have {most}; allow more (ulimit -n {max(1024, 2 * most)})")
             return 1
         if isinstance(error, OSError) and is_full(error):

@@ -13,6 +13,7 @@ import pytest
 
 from cotswold.cluster.transport import Endpoint, Message
 from cotswold.cluster.transport.roads import Roads
+from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.host import Token
 
 TOKEN = Token.new()
@@ -111,7 +112,7 @@ def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: t
         assert isinstance(both.receive(SECONDS), Message)
         for _ in range(20):
             for _ in range(200):
-                other._peers.of["one"].connection.socket.send(b"D\x01?")
+                other._peers.of["one"].connection.socket.send(b"D" + bytes((PROTOCOL,)) + b"?")
             other.send("one", {})
             assert isinstance(both.receive(SECONDS), Message)
 
