@@ -45,10 +45,16 @@ class Samples:
     def items(self, numbers: Sequence[int]) -> Any:
         """The samples of these numbers, collated, read in this process."""
         together = getattr(self.dataset, "__getitems__", None)
-        if callable(together):
-            found = together(list(numbers))
-        else:
-            found = [self.dataset[number] for number in numbers]
+        try:
+            if callable(together):
+                found = together(list(numbers))
+            else:
+                found = [self.dataset[number] for number in numbers]
+        except StopIteration as error:
+            raise UserError(
+                f"{type(self.dataset).__name__} raised StopIteration for one of the samples {numbers[0]} to "
+                f"{numbers[-1]}; give every sample from 0 to {len(self) - 1}"
+            ) from error
         with collated(found, numbers):
             return self.collate(found)
 

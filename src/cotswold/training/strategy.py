@@ -21,7 +21,8 @@ from cotswold.training.phases import Phase
 class Batch:
     """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
     any: labels ``(image,)``, or what a data set gives; ``weights`` ``(image,)`` of a data set that has
-    them."""
+    them. Where a program's data set gives inputs of several parts, `batches.Inputs` stand in the place of the
+    tensor."""
 
     inputs: Tensor
     targets: Tensor | None
