@@ -68,7 +68,7 @@ from cotswold.training.team import SOLO, Team
 
 def open_module_job(
     module: nn.Module,
-    dataset: Given | tuple[Tensor, ...],
+    dataset: Given | tuple[Any, ...],
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
@@ -76,7 +76,7 @@ def open_module_job(
     cluster: Cluster | None = None,
     factory: Factory | None = None,
     mesh: Mesh | None = None,
-    validation: Given | tuple[Tensor, ...] | float | None = None,
+    validation: Given | tuple[Any, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
@@ -94,8 +94,8 @@ def open_module_job(
     The module is moved to ``settings.device`` and trained in place; it stays as training leaves it.
     Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
     that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
-    of one that was not stopped. (Random transforms in worker processes or in an iterable data set are drawn
-    anew.) More ``settings.epochs`` than before prolong a run.
+    of one that was not stopped. (`loaders.resume_note` says of which DataLoaders that is not promised.) More
+    ``settings.epochs`` than before prolong a run.
 
     With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
     same each time; ``cluster`` says on how many processes, ``mesh`` over which grid of ranks each worker is.
