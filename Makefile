@@ -1,6 +1,7 @@
 # make demo       environment, data, training, report: a few minutes on two cores
 # make test       environment and every test, those of Triton, JAX and Ray too: some 45 minutes on two cores
 # make quick      what to run before a commit: within 2 minutes on two cores
+# make soak       the long tests, with real faults for minutes; PART=3/10 runs one tenth of them
 # make check      lint, types and import rules
 # make constraints   that constraints.txt holds on every supported Python, system and processor
 # make fuzz       the property tests with FUZZ=20 times as many cases
@@ -13,6 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
+PART ?= all
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/test_job.py
 EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench
 TORCH ?=
@@ -30,7 +32,7 @@ endif
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
-.PHONY: help demo test again quick check constraints fuzz clean
+.PHONY: help demo test again quick soak check constraints fuzz clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -64,6 +66,9 @@ again: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto -m "not slow" --ignore tests/kernels/test_cuda.py $(QUICK)
+
+soak: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto --soak $(PART)
 
 # every combination is asked for with wheels alone, so that nothing needs a compiler; only metadata is downloaded
 constraints: $(VENV)/.dev

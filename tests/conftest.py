@@ -4,15 +4,22 @@ Knows: the environment, hypothesis, pytest's reports. Does not know: what is tes
 
 `make fuzz` multiplies the examples of property tests (``COTSWOLD_FUZZ=20``). A test that lacks a program or a
 package is skipped with its reason; where ``COTSWOLD_SKIPS=hardware``, as in CI, only for want of hardware.
+
+Tests with the mark ``soak`` run for many seconds. `make test` leaves them out, `make soak` runs them alone:
+``--soak all``, or ``--soak 3/10`` for the third of ten equal parts.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.warm import warm_fork_servers
 
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
 """How many times as many examples each property is tried on."""
@@ -40,7 +47,43 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--soak``."""
+    parser.addoption("--soak", type=soak_part, help="run the long tests alone: all, or PART/PARTS, as 3/10")
+
+
+def soak_part(text: str) -> tuple[int, int]:
+    """Read ``all`` or ``PART/PARTS``: the part, from 1 on, and the number of parts."""
+    if text == "all":
+        return 1, 1
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ArgumentTypeError(f"--soak must be all, or PART/PARTS such as 3/10, got {text!r}")
+    return int(part), int(parts)
+
+
+def is_selected(name: str, soak: bool, part: tuple[int, int] | None) -> bool:
+    """Decide whether a test runs: without ``--soak`` the short ones, otherwise the long ones of one part."""
+    if part is None or not soak:
+        return soak == (part is not None)
+    number, parts = part
+    return zlib.crc32(name.encode()) % parts == number - 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what ``--soak`` does not ask for; multiply the examples of property tests."""
+    part = config.getoption("soak")
+    kept, left_out = [], []
+    for item in items:
+        soak = item.get_closest_marker("soak") is not None
+        (kept if is_selected(item.nodeid, soak, part) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
+    multiply_examples(items)
+
+
+def multiply_examples(items: list[pytest.Item]) -> None:
     """Hypothesis keeps a test's settings on the function; profiles do not reach those that set their own."""
     if FUZZ == 1:
         return
@@ -51,3 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(chosen, settings):
             more = settings(chosen, max_examples=FUZZ * chosen.max_examples, deadline=None)
             function._hypothesis_internal_use_settings = more  # type: ignore[union-attr]  # it is a function
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_servers() -> Iterator[None]:
+    """Fork the fork servers of all tests of this worker from one process."""
+    with pytest.MonkeyPatch.context() as patch, warm_fork_servers(patch):
+        yield

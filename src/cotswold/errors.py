@@ -23,6 +23,15 @@ RESUME = "resume the run"
 """What errors tell to do where training goes on from the last checkpoint."""
 
 
+INSTALL = "pip install '.[{}]'"
+"""The command that installs an extra, in a checkout: no package index has Cotswold yet."""
+
+
+def install(extra: str) -> str:
+    """How to install an extra, as errors say it."""
+    return f"{INSTALL.format(extra)} in a checkout of Cotswold"
+
+
 class CotswoldError(Exception):
     """Anything that Cotswold raises on purpose. ``exit_code`` is what the command returns for it."""
 

@@ -57,7 +57,7 @@ def run(tmp_path: Path) -> RunDirectory:
             log.write("validation", stack="layers", step=100 * second, at=100 * second, **validation)
         log.write("cluster_lost", name="replica-2", sentence="it is silent")
         log.write("cluster_revived", name="run/3", sentence="goes on from a disk")
-        log.write("cluster_recalled", name="", sentence="5 samples that counted are in no memory any more")
+        log.write("cluster_recalled", name="", sentence="5 samples that counted were lost by some server")
         log.write("cluster_restored", name="server-1.1", sentence="1 bucket (3): 2 shards had 7 updates")
         log.write("cluster_disk", name="server-0", sentence="the disk is slow")
     return run
@@ -107,7 +107,7 @@ def test_losses_of_servers_and_troubles_of_their_disks_are_told(run: RunDirector
     assert re.search(r"The oldest change that was on no disk</dt>\s*<dd>9.5[^<]*s</dd>", page)
     assert re.search(r"Parts of the parameters that went on from disks</dt>\s*<dd>1</dd>", page)
     for sentence in (
-        "5 samples that counted are in no memory any more",
+        "5 samples that counted were lost by some server",
         "server-1.1 went on from its disk with 1 bucket (3): 2 shards had 7 updates",
         "server-0: the disk is slow",
     ):

@@ -224,6 +224,25 @@ def test_a_run_whose_name_is_a_path_is_not_backed_up(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, folder = Standing(), tmp_path / "backup"
+    whole = standing.saved
+
+    def fails(buckets: Sequence[str]) -> Iterator[Saved]:
+        yield from whole(buckets[:2])
+        raise MachineError("server-a-0 was killed")
+
+    monkeypatch.setattr(standing, "saved", fails)
+    with pytest.raises(MachineError, match="was killed"):
+        write_backup(cast(Operator, standing), folder, None, lambda doing, done: None)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(standing, "saved", whole)
+    write_backup(cast(Operator, standing), folder, None, lambda doing, done: None)
+    assert verify(folder, progress=False).sound
+
+
 @pytest.mark.parametrize("run", [None, RUN])
 def test_a_run_of_which_not_all_buckets_are_found_is_not_backed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str | None

@@ -22,6 +22,7 @@ from tests.api.loops import SIZE, make
 from torch import Tensor, nn
 
 import cotswold
+import cotswold.data
 import cotswold.server
 from cotswold.api.connecting import Connection, secret_of
 from cotswold.api.serving import Served, ServedStatus
@@ -253,6 +254,138 @@ def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: Served
         s.push(module)
     with pytest.raises(UserError, match="closed; connect again"):
         s.pull(module)
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (1 << 70, "samples=1180591620717411303424; "),
+        ("3", "samples must be a whole number, not '3'"),
+        (True, "samples must be a whole number, not True"),
+        (None, "not None"),
+    ],
+)
+def test_a_number_of_samples_that_cannot_travel_is_refused_and_the_connection_goes_on(
+    shared: Served, samples: Any, said: str
+) -> None:
+    module = make()
+    with connected(shared) as s:
+        s.pull(module)
+        set_gradient(module, 0.0)
+        with pytest.raises(UserError, match=said):
+            s.push(module, samples=samples)
+        assert s.push(module, samples=np.int64(0)) == s_pushed(1)  # type: ignore[arg-type]  # as NumPy counts
+
+
+def test_a_sparse_gradient_is_pushed_as_the_dense_one_that_it_stands_for(shared: Served) -> None:
+    before, module = weights(shared), make()
+    with connected(shared) as s:
+        s.pull(module)
+        (weight,) = module.parameters()
+        dense = torch.zeros_like(weight)
+        dense[1] = 0.25
+        for sign in (1, -1):
+            weight.grad = (sign * dense).to_sparse()
+            s.push(module)
+            expected = before - dense if sign == 1 else before
+            assert torch.equal(weights(shared), expected)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (nn.Linear(SIZE, SIZE, bias=False, device="meta"), "weight is on the meta device"),
+        (
+            nn.Linear(SIZE, SIZE, bias=False, dtype=torch.complex64),
+            "weight is complex64, and servers hold real",
+        ),
+        ("module", "take a torch.nn.Module, not a str"),
+    ],
+)
+def test_parameters_that_are_no_real_numbers_are_refused_by_name(
+    shared: Served, module: Any, said: str
+) -> None:
+    with connected(shared) as s, pytest.raises(UserError, match=said):
+        s.pull(module)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on(shared: Served) -> None:
+    module = make()
+    with connected(shared) as s:
+        s.pull(module)
+        set_gradient(module, 0.0)
+        read, write = os.pipe()
+        s._client._lock.acquire()  # as another thread may have it at the moment of the fork
+        child = os.fork()
+        if child == 0:
+            said = []
+            for use in (lambda: s.pull(module), lambda: s.push(module), s.close):
+                try:
+                    use()
+                except UserError as error:
+                    said.append(str(error).partition(" is a fork of it: ")[2])
+            os.write(write, "; ".join(said).encode())
+            os._exit(0)
+        s._client._lock.release()
+        os.close(write)
+        with os.fdopen(read) as told:
+            assert told.read() == "connect again in this process; connect again in this process"
+        assert os.waitpid(child, 0)[1] == 0
+        assert s.push(module) == s_pushed(1)
+
+
+def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Served) -> None:
+    module = make()
+    with connected(shared) as s:
+        s.pull(module)
+        set_gradient(module, 0.0)
+        with s._client._using:  # as another thread has it, which pulls or pushes
+            for use in (s.pull, s.push):
+                with pytest.raises(UserError, match="connect once in each thread"):
+                    use(module)
+        assert s.push(module) == s_pushed(1)
+
+
+def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors(shared: Served) -> None:
+    s = connected(shared)
+    client = s._client
+    s.pull(make())
+    assert client._thread.is_alive()
+    del s
+    client._thread.join(20)
+    assert not client._thread.is_alive() and client._endpoint._common.context.closed and client._wake == -1
+
+
+@pytest.mark.parametrize(
+    "address", [None, 7, b"127.0.0.1:7001", "", "127.0.0.1", "127.0.0.1:99999", "\0:7001"]
+)
+def test_what_is_no_address_is_told(address: Any) -> None:
+    with pytest.raises(UserError, match="HOST:PORT"):
+        cotswold.server.connect(address, "0" * 64)
+    with pytest.raises(UserError, match="HOST:PORT"):
+        cotswold.data.connect(address, "0" * 64)
+
+
+@pytest.mark.parametrize("token", [7, b"0" * 64, ["0" * 64]])
+def test_what_is_no_token_is_told_and_not_shown(token: Any) -> None:
+    for connect in (cotswold.server.connect, cotswold.data.connect):
+        with pytest.raises(UserError, match=rf"the token is a {type(token).__name__}; give a str") as found:
+            connect("127.0.0.1:7001", token)
+        assert "000" not in str(found.value)
+
+
+@pytest.mark.parametrize("ports", [7000, (7000,), "70", (7010, 7000), (0, 5), (1, 1 << 16), ("7000", "7010")])
+def test_what_is_no_pair_of_ports_is_told(ports: Any) -> None:
+    for connect in (cotswold.server.connect, cotswold.data.connect):
+        with pytest.raises(UserError, match="port"):
+            connect("127.0.0.1:7001", "0" * 64, ports=ports)
+
+
+@pytest.mark.parametrize("name", ["\udce9", "caf\ud800", 7])
+def test_a_name_that_no_message_can_carry_is_told(name: Any) -> None:
+    with pytest.raises(UserError, match="stream"):
+        cotswold.data.connect("127.0.0.1:7001", "0" * 64, stream=name)
 
 
 def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> None:

@@ -26,6 +26,7 @@ ONES = b"\x00\x00\x80?" * SIZE
 """What a push of ones looks like on a wire."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_loops_of_another_host_push_through_ports_that_are_given(encrypted: bool) -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COTSWOLD_TOKEN": TOKEN}

@@ -30,6 +30,7 @@ def test_a_recipe_trains_over_processes_whose_events_the_program_hears(
     assert len(cotswold.features(run, desk.pictures)) == 60
 
 
+@pytest.mark.soak
 def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
     desk: Desk, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
     assert [event["kind"] for event in run.events].count("resumed") == 1
 
 
+@pytest.mark.soak
 def test_the_programs_error_is_what_rank_0_said(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="already holds a run; go on with --resume"):
         cotswold.train(desk.stacks_recipe, desk.stacks.path, stores=desk.stores, grid="1x2")

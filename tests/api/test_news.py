@@ -60,7 +60,7 @@ def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is()
     assert heard(clock, found, *revived) == [
         "every server that had 3 parts of the parameters is gone; disks have what was so before"
     ]
-    lost = told("recalled", "", "5 samples that counted are in no memory any more: epoch 1: 3 to 7")
+    lost = told("recalled", "", "5 samples that counted were lost by some server: epoch 1: 3 to 7")
     assert heard(clock, found, lost) == [lost["sentence"]]
     restored = told("restored", "server-1.1", "1 bucket (3): 2 shards had 7 updates")
     assert heard(clock, found, restored) == [

@@ -173,7 +173,7 @@ def test_what_only_the_program_can_ask_of_its_module_is_refused_with_what_to_do(
             ask()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     heard: list[Mapping[str, object]] = []
     run = cotswold.train(
@@ -189,7 +189,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
     capfd.readouterr()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_error_of_a_factory_is_that_of_the_program(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,3 +281,14 @@ def test_a_setting_that_the_strategy_does_not_have_is_named(tmp_path: Path) -> N
 
 def test_every_field_of_a_cluster_can_be_given_by_name() -> None:
     assert set(CLUSTER_FIELDS) == set(Cluster.model_fields)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")])
+def test_a_mode_that_the_program_has_chosen_changes_nothing(mode: Any, tmp_path: Path) -> None:
+    plain, chosen = network(), network()
+    words: dict[str, Any] = {"loss": "cross_entropy", "validation": 0.2, **SETTINGS, "epochs": 1}
+    cotswold.train(plain, halves(), tmp_path / "plain", **words)
+    data = halves()
+    with mode():
+        cotswold.train(chosen, data, tmp_path / "chosen", **words)
+    assert all(map(torch.equal, plain.state_dict().values(), chosen.state_dict().values()))

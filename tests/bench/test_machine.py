@@ -9,7 +9,7 @@ from cotswold.bench.machine.description import described
 from cotswold.simulate import Cluster
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_measured_machine_is_a_cluster_with_rates_of_every_operation() -> None:
     values = described("here", [tiny_work()], cores=2, memory_bytes=10**9, rounds=1)
     cluster = Cluster.model_validate(values)

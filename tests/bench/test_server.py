@@ -89,7 +89,7 @@ def test_a_group_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "apply, drain, factors" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_copies_and_deaths_are_measured_named_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

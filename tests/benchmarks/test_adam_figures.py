@@ -17,7 +17,7 @@ from measures.downpour.pictures import draw_adam_figures
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_processes_on_one_copy_and_replicas_are_measured(tmp_path: Path) -> None:
     draw_labelled(tmp_path / "pictures", 12)
     text = supervised(tmp_path / "pictures", layers=LAYERS)

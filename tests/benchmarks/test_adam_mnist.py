@@ -15,7 +15,7 @@ from measures.command import main
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_rate_is_tuned_and_a_replica_is_killed_in_one_of_a_pair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,7 @@ def small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "TRIED", {OURS: (1,), ALONE: (0,)})
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("small")
 def test_cells_are_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--subject", "mnist", "--rounds", "1", "--warm-seconds", "0.1", "--seconds", "0.3"]
@@ -69,7 +69,7 @@ def test_a_subject_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert left.value.code == 2 and "there is no subject cats" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_sample_is_lost_or_twice_while_servers_are_killed(store: Store) -> None:
     found = trained(store, TABLES, 20, 0.02, 4.0, 1.5)
     assert found["killed"] and found["epochs"]

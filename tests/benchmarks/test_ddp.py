@@ -18,7 +18,7 @@ from measures.downpour.rivals import Race
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", NAMES)
 def test_each_rival_reaches_what_is_asked_of_it(name: str, tmp_path: Path) -> None:
     draw_labelled(tmp_path / "pictures", 30)

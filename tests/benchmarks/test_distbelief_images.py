@@ -14,7 +14,7 @@ from measures.command import main
 from measures.distbelief.images import ARMS
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_four_ways_are_tuned_judged_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw_labelled(tmp_path / "pictures", 24)
     split = "whiten = false, test = 0.2, validation"

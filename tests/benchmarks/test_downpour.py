@@ -20,7 +20,7 @@ def status(words: list[str]) -> object:
     return left.value.code
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_round_of_two_replicas_is_kept_with_its_processor_time(tmp_path: Path) -> None:
     recipe = tmp_path / "small.toml"
     draw_labelled(tmp_path / "pictures", 12)

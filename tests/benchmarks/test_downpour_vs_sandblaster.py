@@ -17,7 +17,7 @@ from measures.downpour.pictures import draw_figure_4
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_downpour_and_sandblaster_begin_with_the_same_warm_start(tmp_path: Path) -> None:
     draw_labelled(tmp_path / "pictures", 30)
     text = supervised(tmp_path / "pictures", layers=LAYERS)

@@ -15,7 +15,7 @@ from measures.hogwild import COMPUTING, SHARED, TORCH
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_speeds_and_accuracies_are_left_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "small.toml"
     draw_labelled(tmp_path / "pictures", 12)

@@ -12,7 +12,7 @@ from in_flight import in_flight
 from measures.command import main
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(why_not() is not None, reason="needs root and ip/tc (Debian's iproute2)")
 def test_ranks_are_less_idle_with_more_micro_batches_under_way(tmp_path: Path) -> None:
     words = ["--rate", "50mbit", "--images", "64", "--rounds", "3", "--out", str(tmp_path)]

@@ -41,7 +41,7 @@ def test_each_network_is_as_large_as_the_one_before_allows() -> None:
     assert next_units(limit, least, cells) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("form", FORMS)
 def test_some_steps_are_measured(form: str) -> None:
     found: Any = measured(form, 512, 32, 2)
@@ -55,12 +55,13 @@ def test_some_steps_are_measured(form: str) -> None:
     assert found["peak_bytes"] > tree_bytes() / 2
 
 
+@pytest.mark.soak
 def test_a_network_that_takes_more_than_it_may_is_stopped() -> None:
     found: Any = measured("factors", 512, 32, 10**6, most_bytes=1.0)
     assert found["is_stopped"] and found["peak_bytes"] > 1 and "step_seconds" not in found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_bound_is_kept(tmp_path: Path) -> None:
     words = ["--gigabytes", "1", "--steps", "2", "--sends", "deltas", "--sends", "factors"]
     command = [sys.executable, str(Path(str(script.__file__))), *words, "--out", str(tmp_path)]

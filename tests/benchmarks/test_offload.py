@@ -16,6 +16,7 @@ SMALL = StackGeometry(
 )
 
 
+@pytest.mark.soak
 def test_a_measurement_leaves_the_disk_as_it_was_and_says_what_moved(tmp_path: Path) -> None:
     said: list[str] = []
     found = offload(OffloadCase(SMALL, 4, None, 2, saved=True), tmp_path, said.append)

@@ -10,7 +10,7 @@ from cotswold.geometry import Grid
 from measures.predictions import predicted
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_prediction_stands_beside_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     values = described("here", [tiny_work()], cores=2, memory_bytes=10**9, rounds=1)
     monkeypatch.setattr(predicted, "networks", lambda: {"tiny": tiny_work()})

@@ -50,6 +50,7 @@ def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
     return of_step, counted[0] - of_step
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("first", [True, False])
 def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(
     monkeypatch: pytest.MonkeyPatch, first: bool
@@ -90,6 +91,7 @@ def test_waits_count_the_last_action_alone(monkeypatch: pytest.MonkeyPatch) -> N
         assert waits.seconds == 3  # the clock ticks once in each wait
 
 
+@pytest.mark.soak
 def test_efficiency_on_the_same_map_is_half_the_time_of_one_process_over_that_of_two_ranks() -> None:
     for row in speed(Speed("strong", LITTLE, "1x2"), SMALLEST):
         beside_one, beside_two = row.verdicts

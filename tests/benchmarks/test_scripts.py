@@ -124,6 +124,7 @@ def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) ->
     assert f"python benchmarks/{name}.py" in capsys.readouterr().out
 
 
+@pytest.mark.soak
 def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / "scaling.py"), "--help"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)

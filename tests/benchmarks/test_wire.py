@@ -26,6 +26,7 @@ def training(hosts: int, rate: Rate) -> Found:
 OVER: list[tuple[int, Rate]] = [(2, "1gbit"), (4, "10gbit")]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("hosts", "rate"), OVER)
 def test_ten_steps_over_hosts_agree_with_one_process(hosts: int, rate: Rate) -> None:
     assert training(hosts, rate).error <= 1e-10

@@ -170,7 +170,7 @@ def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(ho
     home.lose_pictures()
     said = cotswold("evaluate", home.run)
     assert said.status == 2 and "its own labelled samples, which are not here" in said.error
-    assert "--stores" in said.error and "cotswold predict" in said.error
+    assert "--stores" in said.error and "--source" in said.error
 
 
 def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> None:

@@ -141,7 +141,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     assert "cotswold train --run" in said
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
     number: signal.Signals, command: Callable[..., Command]

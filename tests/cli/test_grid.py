@@ -24,7 +24,7 @@ ENDED_SECONDS = 120
 LONG = ("--set", "training.epochs=4000", "--set", "training.checkpoint_minutes=0.02")
 TIMEOUT = ("--set", "mesh.timeout=3")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 def begun(*words: object) -> subprocess.Popen[str]:

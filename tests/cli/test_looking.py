@@ -298,6 +298,17 @@ def test_features_and_predictions_want_the_right_kind_of_run(desk: Desk, tmp_pat
     assert "features.mat" in said.error
 
 
+def test_a_single_picture_is_answered_as_in_its_folder(desk: Desk, tmp_path: Path) -> None:
+    draw(tmp_path / "new", 3, level=True, first=900)
+    whole = cotswold("predict", desk.layers, tmp_path / "new").out.splitlines()
+    one = sorted((tmp_path / "new").iterdir())[1]
+    said = cotswold("predict", desk.layers, one)
+    assert said.status == 0, said.err
+    assert said.out.splitlines() == [whole[0], whole[2]]
+    assert cotswold("features", desk.stacks, one, tmp_path / "one.npy").status == 0
+    assert np.load(tmp_path / "one.npy").shape[0] == 1
+
+
 def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) -> None:
     draw(tmp_path / "new", 9, level=True, first=500)
     (tmp_path / "new" / "torn.png").write_bytes(b"no picture")

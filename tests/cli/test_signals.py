@@ -20,7 +20,7 @@ from cotswold.run import RunDirectory, read_events
 
 SCRIPT = """
 import gc, json, os, pathlib, signal, sys, time
-import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, torch.utils.tensorboard, zmq
+import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, zmq
 from PIL import Image
 from cotswold.cli.main import main
 import cotswold.api.from_recipe, cotswold.api.interrupting, cotswold.cli.train, cotswold.nn

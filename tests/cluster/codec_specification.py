@@ -12,11 +12,11 @@ from cotswold.cluster.reading import Buffer, Encoded, MalformedError
 
 def read_class(kind: type, fields: Encoded, buffers: Sequence[Buffer]) -> Any:
     names = [each.name for each in dataclasses.fields(kind)]
-    if not isinstance(fields, list) or fields[:1] != [kind.__name__] or len(fields) != len(names) + 1:
+    if not isinstance(fields, list) or fields[:1] != [kind.__name__]:
         raise MalformedError(f"no {kind.__name__}")
     hints = get_type_hints(kind)
-    values = [_read(hints[name], value, buffers) for name, value in zip(names, fields[1:], strict=True)]
-    return kind(*values)
+    # what is behind the last name is skipped, and what is not there has its default or is refused
+    return kind(*[_read(hints[name], value, buffers) for name, value in zip(names, fields[1:], strict=False)])
 
 
 def _read(hint: Any, value: Encoded, buffers: Sequence[Buffer]) -> Any:

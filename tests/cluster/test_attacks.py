@@ -51,7 +51,7 @@ class Attacker:
             self.done[number] += 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "more", [{"travel": "bunyip"}, {"travel": "sandblaster", "servers": 2}, {"deterministic": True}], ids=str
 )

@@ -17,7 +17,7 @@ from tests.conftest import FUZZ
 
 import fuzz_frames
 from cotswold.cluster.description import Description
-from cotswold.cluster.roles import controller, entitled, keeper
+from cotswold.cluster.roles import entitled, keeper
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.messages import Leased
@@ -88,7 +88,7 @@ def _everybody_spoke(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_is_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(controller, "wrong", lambda sender, message: "")
+    patch.setattr(entitled.Entitled, "wrong", lambda *_: "")
 
 
 def _only_values(patch: pytest.MonkeyPatch) -> None:

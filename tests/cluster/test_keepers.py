@@ -9,6 +9,7 @@ from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.messages import Controllers, Serving
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
+from cotswold.server.messages import CONTROLLERS, Ended
 
 
 class Staff:
@@ -85,3 +86,20 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
         keepers.ended(name, "was killed", now + 90)
         assert keepers.start_due(now + 90) == [], "it has lived for long: at once"
         assert len(staff.started) == 4
+
+
+def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -> None:
+    post, started = Post(), Staff()
+    with ExitStack() as held:
+        keepers = Keepers(
+            *(ClusterSettings(), cast(Any, started), cast(Any, post)),
+            *(cast(Any, lambda name, role, arguments: name), held),
+        )
+        keepers.start_server(0.0)
+        keepers.start_server(0.0)
+        keepers.ended("server-0", "was lost with its machine", 1.0, is_seen=False)
+        assert post.sent == [], "it may live: its lease decides"
+        keepers.ended("server-1", "was killed by SIGKILL", 1.0)
+        assert post.sent == [(CONTROLLERS, Ended("server-1", "was killed by SIGKILL"))]
+        keepers.start_due(60.0)
+    assert started.started == ["server-0", "server-1", "server-0.1", "server-1.1"], "both are replaced"

@@ -23,12 +23,13 @@ from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
+from cotswold.host.processes import LOST
 from cotswold.testing import ProcessesContract, is_running, stopped, wait_until
 from cotswold.testing.processes import ended, play
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'"),
 ]
 READY_SECONDS = 60
 
@@ -100,7 +101,7 @@ def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_pat
         assert (first.machine, lost.machine) == (socket.gethostname(), joined) and is_running(lost.pid)
     finally:
         second.end()
-    assert ended(lost) == -signal.SIGKILL
+    assert ended(lost) == LOST
     assert lost.why().startswith(f"was lost with its machine {joined}")
     wait_until(lambda: not is_running(lost.pid), "it has ended")
     wait_until(lambda: list(processes.machines()) == [first.machine], "it is known to be gone", 60)
@@ -112,7 +113,7 @@ def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_pat
 def test_an_agent_that_dies_is_replaced(processes: RayProcesses) -> None:
     lost = processes.start(Call("lost", play("wait")))
     os.kill(parent_of(parent_of(lost.pid)), signal.SIGKILL)  # the agent's is the fork server's parent
-    assert ended(lost) == -signal.SIGKILL
+    assert ended(lost) == LOST
     wait_until(lambda: not is_running(lost.pid), "it has ended")
     wait_until(lambda: bool(processes.machines()), "another agent is ready", READY_SECONDS)
     following = processes.start(Call("following", play("end_with"), {"code": 3}))

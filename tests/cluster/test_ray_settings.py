@@ -73,17 +73,13 @@ def test_an_address_at_which_nobody_listens_is_named() -> None:
             reachable(f"127.0.0.1:{port}")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"
-)
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_a_machine_that_reaches_no_head_is_told_at_once() -> None:
     with pytest.raises(UserError, match=r"nobody answers at 127\.0\.0\.1:1"):
         join_head("127.0.0.1:1", TOKEN)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"
-)
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 @pytest.mark.parametrize("ports", [(20000, 20030), (0, 99), (65500, 65600), (300, 200)])
 def test_ports_that_are_none_or_too_few_are_refused(ports: tuple[int, int]) -> None:
     with pytest.raises(UserError, match=rf"ports {ports[0]} to {ports[1]}: Ray needs 32 on each machine"):

@@ -21,7 +21,7 @@ from cotswold.files import replace_file
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 
 def write(path: Path, tokens: Sequence[Token]) -> None:

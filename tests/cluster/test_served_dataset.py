@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -213,7 +214,7 @@ def test_workers_of_a_loader_need_to_know_the_epoch(pool: tuple[DataPool, Token]
         ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ({"batch_size": 0}, "batch of 0"),
         ({"stream": ""}, "without a name"),
-        ({"stream": 3}, "a stream has a name, which 3 is not"),
+        ({"stream": 3}, "stream must be a str, not 3"),
         ({"batch_size": "a"}, "batch_size must be a whole number, not 'a'"),
         ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
         ({"world_size": None}, "world_size must be a whole number, not None"),
@@ -474,3 +475,40 @@ def test_loops_and_servers_that_are_killed_or_stopped_lose_and_double_nothing_th
 def lines(file: Path) -> list[list[str]]:
     """What a loop has had, batch by batch; what it was about to write is none yet."""
     return [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_a_loop_over_a_connection_that_has_no_name_gets_all_samples(
+    store: Store,  # noqa: F811  # the fixture
+    pool: tuple[DataPool, Token],
+) -> None:
+    found = set()
+    for samples, _ in connected(pool):
+        gc.collect()
+        found |= set(names(samples))
+    assert found == everything(store)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+def test_a_fork_of_a_process_that_draws_batches_is_refused_at_once(pool: tuple[DataPool, Token]) -> None:
+    with connected(pool) as served:
+        batches = iter(served)
+        next(batches)
+        client = served._client
+        assert client is not None
+        read, write = os.pipe()
+        with client._lock:  # as another thread may have it at the moment of the fork
+            child = os.fork()
+            if child == 0:
+                said = []
+                for use in (lambda: next(batches), client.terms, client.close):
+                    try:
+                        use()
+                    except UserError as error:
+                        said.append(str(error).partition(" is a fork of it: ")[2])
+                os.write(write, "; ".join(said).encode())
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as told:
+            assert told.read() == "connect again in this process; connect again in this process"
+        assert os.waitpid(child, 0)[1] == 0
+        next(batches)

@@ -12,6 +12,7 @@ from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Call, Process
+from cotswold.host.processes import LOST
 
 
 class Pretended:
@@ -205,3 +206,15 @@ def test_a_place_is_free_again_where_its_worker_cannot_be_started() -> None:
     staff.hire(1)
     assert [staff.place_of(name) for name in staff.workers] == [0]
     staff.close()
+
+
+def test_a_process_that_was_lost_is_replaced_and_not_taken_for_dead() -> None:
+    machines = Machines(one=2)
+    staff = staff_of(machines)
+    staff.hire(2)
+    for process, code in zip(tuple(machines.started), (LOST, -9), strict=True):
+        staff.joined(process.name)
+        end(staff, process, code, 1.0)
+    staff.tick(1.0)
+    assert [staff.is_lost(f"worker-{number}") for number in (1, 2)] == [True, False]
+    assert staff.workers == ("worker-3", "worker-4")

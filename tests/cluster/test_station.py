@@ -15,7 +15,9 @@ from tests.cluster.standing import settings_of
 from tests.cluster.test_staff import Machines
 
 from cotswold.cluster import station as module
-from cotswold.cluster.station import Drained, Station
+from cotswold.cluster.standing import controllers_at
+from cotswold.cluster.station import Drained, Station, StationSettings
+from cotswold.cluster.transport.address import Address
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
@@ -139,3 +141,36 @@ def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
         "server-a-0: what is not on the disk is 9 s old",
         "server-a-0 is there, on a",
     ]
+
+
+@pytest.mark.parametrize("at", ["::1", "[::1]"])
+def test_a_host_of_a_cluster_may_have_an_ipv6_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    if not has_ipv6():
+        pytest.skip("this machine has no IPv6 loopback")
+    settings = StationSettings(at, ("[::1]:7400",), 1, tmp_path / "a")
+    machines = Machines(here=2)
+    monkeypatch.setattr(module, "is_taken", lambda host, port: False)
+    assert settings.own_controller == ("::1", 7400)
+    with Station(settings, Token.new(), processes=machines) as station:
+        assert sorted(station.processes) == sorted(each.name for each in machines.started)
+        assert "server---1-0" in station.processes
+        assert Address.parsed(station._out.address).tcp_host == "::1"
+
+
+def test_a_controller_whose_name_leads_to_ipv6_alone_is_called_by_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::7", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    ((name, address),) = controllers_at(["six:7401"]).items()
+    assert name == "controller-six-7401" and Address.parsed(address).tcp == "tcp://[2001:db8::7]:7401"
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True

@@ -58,6 +58,8 @@ def test_a_server_is_asked_again_once_it_has_answered_and_a_second_has_passed() 
     watching = Watching()
     assert watching.to_ask("server-0", 1.0)
     assert not watching.to_ask("server-0", 9.0), "it has not answered"
+    assert watching.to_ask("server-0", 11.0), "the question may be lost"
+    assert watching.silent_seconds("server-0", 12.0) == 11.0 and not watching.to_ask("server-0", 12.0)
     assert watching.server(SERVER, 4, 9.0).silent_seconds == 8.0
     watching.hear(counts(10), 9.5)
     assert not watching.to_ask("server-0", 9.9)

@@ -117,7 +117,7 @@ def test_without_soundfile_the_extra_to_install_is_named(
     zipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(MissingExtraError, match=r"pip install cotswold\[speech\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[speech\]"):
         open_vectors(zipped, "frames")
 
 

@@ -54,7 +54,7 @@ def test_an_unknown_builtin_set_is_named_with_those_that_there_are() -> None:
 
 def test_without_the_packages_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install cotswold\[demo\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[demo\]"):
         open_source("builtin:demo-faces").read(0)
 
 

@@ -109,7 +109,7 @@ def test_the_pool_of_python_serves_what_a_store_dataset_gives(folder: Path) -> N
     assert len(had) == 1 and had[0].wait(0.0), "it is over"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_loop_of_the_page_outlives_its_pool(folder: Path) -> None:
     words = ("my.toml", "--servers", 1, "--token-file", "token", "--listen")
     had: list[tuple[int, int]] = []

@@ -87,7 +87,7 @@ class ElsewhereError(Exception):
     """What stands for a wait."""
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_loop_of_the_page_outlives_its_servers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

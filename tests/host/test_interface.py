@@ -8,7 +8,14 @@ import sys
 
 import pytest
 
-from cotswold.host import address_for_peers, address_of_keeper, interface, interface_to, listener_at
+from cotswold.host import (
+    address_for_peers,
+    address_of_keeper,
+    address_towards,
+    interface,
+    interface_to,
+    listener_at,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
 OUTSIDE = "10.9.8.7"
@@ -119,3 +126,13 @@ def test_peers_are_told_the_address_of_the_named_interface_or_of_the_way_to_the_
     ways[interface._ELSEWHERE] = ""
     assert address_for_peers({"MASTER_ADDR": "master"}) == "127.0.0.1"
     assert address_for_peers({}) is None
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_the_way_to_an_ipv6_address_is_found() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert address_towards("::1") == "::1"
+    assert address_towards("127.0.0.1") == "127.0.0.1"

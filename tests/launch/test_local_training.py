@@ -45,7 +45,7 @@ def test_ranks_that_train_go_on_after_one_was_killed(
     assert "rank 1 was killed by SIGKILL" in output.err
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_ranks_outlive_a_suspension_longer_than_their_timeout(
     tmp_path: Path, training_parent: Callable[..., subprocess.Popen[str]]
@@ -63,7 +63,7 @@ def test_ranks_outlive_a_suspension_longer_than_their_timeout(
     assert process.returncode == 130
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_under_a_parent_that_stands_still_no_rank_is_left_behind(
     tmp_path: Path, training_parent: Callable[..., subprocess.Popen[str]]

@@ -217,11 +217,14 @@ def _changed_after_flat(x: Any) -> Any:
     return flat
 
 
-def _features(change: Callable[[Any], object], then: nn.Module | None = None) -> Callable[[Any], Any]:
+def _features(
+    change: Callable[[Any], object], then: Callable[[], nn.Module] = nn.Identity
+) -> Callable[[Any], Any]:
     """Features in parts that are used after a change."""
 
     def changed(x: Any) -> Any:
-        layers = partition(nn.Sequential(nn.Linear(4, 6), then or nn.Identity()), x.mesh)
+        torch.manual_seed(0)  # the same on every rank, whichever imported this module when
+        layers = partition(nn.Sequential(nn.Linear(4, 6), then()), x.mesh)
         with own_parts(layers):
             features = layers[0](x.mean((2, 3)).float())
             change(features)
@@ -239,7 +242,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "what has a flattened copy": _changed_after_flat,
     "a slice of features": _features(lambda features: features[:, :3].mul_(3)),
     "features set": _features(_set((ALL, slice(0, 3)), 0)),
-    "a slice of features, before a layer": _features(lambda x: x[:, :3].mul_(3), nn.Linear(6, 2)),
+    "a slice of features, before a layer": _features(lambda x: x[:, :3].mul_(3), lambda: nn.Linear(6, 2)),
     "a function of whole features": _features(lambda x: F.rrelu(x, training=True, inplace=True)),
     "a batch that needs a gradient": lambda x: F.relu(_with_gradient(x.mesh), inplace=True),
     "a parameter beside": lambda x: x.add_(torch.ones(1, dtype=torch.float64, requires_grad=True)),

@@ -128,9 +128,8 @@ def test_pixels_that_ranks_have_are_not_sent() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "an LSTM": (lambda: nn.LSTM(3, 4), "LSTM"),
-    "attention": (lambda: nn.Sequential(nn.MultiheadAttention(4, 2)), "MultiheadAttention '0'"),
     "volumes": (lambda: nn.Conv3d(1, 1, 3), "Conv3d"),
-    "sequences": (lambda: nn.Sequential(nn.ReLU(), nn.Conv1d(1, 1, 3)), "Conv1d '1'"),
+    "volumes inside": (lambda: nn.Sequential(nn.ReLU(), nn.Conv3d(1, 1, 3)), "Conv3d '1'"),
     "local layers of one axis": (lambda: LocallyConnected1d(1, 1, 9, 3), "LocallyConnected1d"),
     "local layers of three axes": (lambda: LocallyConnected3d(1, 1, 5, 3), "LocallyConnected3d"),
     "circular padding": (lambda: nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "circular"),

@@ -305,3 +305,47 @@ def test_what_follows_a_layer_may_change_its_output_in_place(block: tuple[int, i
         y.sum().backward()
         for one, slope in zip(layer.parameters(), expected, strict=True):
             assert one.grad is not None and torch.equal(one.grad, slope)
+
+
+@every
+def test_an_output_is_no_view_so_that_hooks_on_it_survive_a_change_in_place(name: str) -> None:
+    layer, x = build(name)
+    for given in (x.requires_grad_(), x[0]):
+        assert not layer(given)._is_view()
+
+
+@every
+def test_an_output_that_is_changed_in_place_gives_the_gradients_of_one_that_is_not(name: str) -> None:
+    layer, x = build(name)
+    layers = [layer, layer[0]] if isinstance(layer, nn.Sequential) else [layer]
+    for one in layers:
+        inputs = (x.requires_grad_(), *one.parameters())
+        expected = torch.autograd.grad(one(x).mul(3).relu().sum(), inputs, allow_unused=True)
+        y = one(x)
+        y *= 3
+        found = torch.autograd.grad(y.relu_().sum(), inputs, allow_unused=True)
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_stack_without_normalisation_may_be_changed_in_place_too() -> None:
+    stack = SparseAutoencoderStack(StackGeometry(GEOMETRY.filters, Smoothing(3), Smoothing(1)))
+    x = torch.randn(2, 3, 8, 9, requires_grad=True)
+    (expected,) = torch.autograd.grad(stack(x).mul(2).sum(), x)
+    y = stack(x)
+    y *= 2
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], expected)
+
+
+@every
+@pytest.mark.parametrize("order", [torch.channels_last, torch.channels_last_3d])
+def test_a_model_in_another_memory_format_keeps_the_order_of_filters(
+    name: str, order: torch.memory_format
+) -> None:
+    layer, x = build(name)
+    expected = layer(x)
+    if order is torch.channels_last:  # torch converts no module with both four and five dimensions otherwise
+        nn.Sequential(nn.Conv2d(2, 3, 3), layer).to(memory_format=order)
+    else:
+        layer.to(memory_format=order)
+    assert all(values.is_contiguous() for values in layer.parameters())
+    assert torch.equal(layer(x), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cotswold import ops
 from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal
 from cotswold.nn import LocallyConnected1d, LocallyConnected2d, LocallyConnected3d
 from cotswold.ops import images_last
 
@@ -288,6 +291,42 @@ def test_a_layer_built_on_the_meta_device_is_filled_after_it_has_got_memory() ->
     layer.to_empty(device="cpu").reset_parameters()
     torch.manual_seed(5)
     assert torch.equal(layer.weight, LocallyConnected2d(3, 8, 16, 5).weight)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_complex_layers_have_the_derivatives_of_complex_convolutions(layer: Layer) -> None:
+    small = type(layer)(1, 2, (3,) * len(layer.input_size), 2, padding=1, dtype=torch.complex128)
+    assert all(values.imag.abs().min() > 0 for values in small.parameters())
+    x = torch.randn(2, 1, *small.input_size, dtype=torch.complex128, requires_grad=True)
+    inputs = (x, *small.parameters())
+    y, expected = small(x), untied(x, small.weight, small.bias, small)
+    torch.testing.assert_close(y, expected)
+    weights = torch.randn_like(y)
+    slopes = torch.autograd.grad(expected, inputs, weights)
+    torch.testing.assert_close(torch.autograd.grad(y, inputs, weights), slopes)
+
+
+def test_derivatives_of_complex_products_are_right_once_and_twice() -> None:
+    layer = LocallyConnected2d(1, 2, 4, 2, padding=1, dtype=torch.complex128).geometry
+    torch.manual_seed(2)
+    x, y = (
+        torch.randn(2, shape.channels, shape.height, shape.width, dtype=torch.complex128, requires_grad=True)
+        for shape in (layer.input, layer.output)
+    )
+    filters = torch.randn(layer.filters_shape, dtype=torch.complex128, requires_grad=True)
+    for function, inputs in (
+        (ops.local_product, (x, filters)),
+        (ops.local_adjoint, (y, filters)),
+        (ops.local_outer, (y, x)),
+    ):
+
+        def product(
+            a: Tensor, b: Tensor, function: Callable[[Tensor, Tensor, BlockLocal], Tensor] = function
+        ) -> Tensor:
+            return function(a, b, layer)
+
+        assert torch.autograd.gradcheck(product, inputs, fast_mode=True)
+        assert torch.autograd.gradgradcheck(product, inputs, fast_mode=True)
 
 
 def test_shapes_can_be_followed_on_the_meta_device() -> None:

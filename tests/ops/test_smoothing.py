@@ -150,3 +150,22 @@ def test_squares_and_slopes_of_narrow_types_are_summed_in_float32() -> None:
     still = torch.zeros(1, 1, 18, 18, dtype=torch.float16, requires_grad=True)
     (slope,) = torch.autograd.grad(ops.l2_pool(still, Smoothing(9)).sum(), still)  # 81 slopes of 1000
     assert torch.equal(slope, torch.zeros_like(slope))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [255.0, 20_000.0])
+def test_maps_in_half_precision_may_have_any_finite_values(dtype: torch.dtype, scale: float) -> None:
+    torch.manual_seed(0)
+    x = (torch.rand(2, 3, 8, 8) * 2 - 1).mul(scale).to(dtype)
+    for function in (
+        lambda maps: ops.contrast_norm(maps, Smoothing(3, keep=True)),
+        lambda maps: ops.l2_pool(maps, Smoothing(2)),
+    ):
+        half, whole = x.clone().requires_grad_(), x.float().requires_grad_()
+        y, expected = function(half), function(whole)
+        torch.testing.assert_close(y.float(), expected, rtol=0.02, atol=0.02)
+        direction = torch.randn_like(y)
+        (found,) = torch.autograd.grad(y, half, direction)
+        (slope,) = torch.autograd.grad(expected, whole, direction.float())
+        bound = 0.02 * float(slope.abs().max())
+        torch.testing.assert_close(found.float(), slope, rtol=0.02, atol=bound)

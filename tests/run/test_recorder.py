@@ -50,7 +50,7 @@ def events(folder: Path, kind: str) -> list[Event]:
     return [event for event in read_events(folder / "events.jsonl") if event["kind"] == kind]
 
 
-def test_evaluations_of_unequal_size_are_counted_by_their_samples(tmp_path: Path, clock: Clock) -> None:
+def test_evaluations_of_unequal_size_weigh_in_means_by_their_samples(tmp_path: Path, clock: Clock) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock, sent=lambda: 7)
         recorder.start()
@@ -58,7 +58,7 @@ def test_evaluations_of_unequal_size_are_counted_by_their_samples(tmp_path: Path
         recorder.add(Metrics(1.0, 250, {"slope": 3.0}), 10, "evaluation 2")
         clock.now += 5
         means = recorder.means(waited_seconds=1.5)
-        assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.5, 2.0)
+        assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.8, 1.4)
         assert (means.values["pictures_per_second"], means.values["waited_seconds"]) == (250, 1.5)
         recorder.settle()
         recorder.end("finished", Price())
@@ -190,3 +190,36 @@ def test_a_run_that_goes_on_knows_at_which_loss_it_began(tmp_path: Path, clock: 
         again.add(Metrics(500.0, 10), 1, "a step")
         again.end("finished", Price())
     assert "far above the 2 at which it began" in str(events(tmp_path, "end")[-1]["warning"])
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.full((3000,), 50.0, dtype=torch.float16),  # whose sum overflows
+        torch.full((4,), 2e38),
+        torch.tensor([1.0 + 1.0j]),
+        torch.ones(2).to(torch.float8_e4m3fn),
+    ],
+)
+def test_finite_values_whose_sum_is_not_are_saved(tensor: torch.Tensor, tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        assert recorder.save(1, [Piece("x", tensor)], {}, "step 1").is_dir()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, complex(0, torch.nan)])
+def test_values_that_are_not_finite_are_not_saved(value: complex, tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        with pytest.raises(DivergedError, match="x came to hold values that are not finite"):
+            recorder.save(1, [Piece("x", torch.tensor([value]))], {}, "step 1")
+
+
+def test_infinities_from_before_training_are_saved_and_new_ones_are_not(tmp_path: Path, clock: Clock) -> None:
+    mask = torch.tensor([-math.inf, 0.0])
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.begin_with({"mask": mask})
+        assert recorder.save(1, [Piece("mask", mask)], {}, "step 1").is_dir()
+        with pytest.raises(DivergedError, match="mask came to hold"):
+            recorder.save(2, [Piece("mask", torch.tensor([math.nan, 0.0]))], {}, "step 2")

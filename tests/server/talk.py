@@ -40,6 +40,7 @@ class Talk:
         policy: Policy = "none",
         bound: int = 0,
         unit_norm: frozenset[str] = frozenset(),
+        deals: bool = False,
     ) -> None:
         self.server = Server("a", SHARDS, Lists())
         settings = Asynchronous(
@@ -47,6 +48,7 @@ class Talk:
             room=room or Room(1000, 1000),
             staleness=Staleness(policy, bound),
             unit_norm=unit_norm,
+            deals=deals,
         )
         self.updates = Updates(self.server, settings, Lists(), ListUpdates())
         self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))

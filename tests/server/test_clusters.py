@@ -562,3 +562,44 @@ def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None
     cluster.there["b"] = None
     cluster.live(25.0)
     assert set(cluster.controller.servers.of) == set("bc")
+
+
+def interrupted(cluster: Cluster, server: str, heir: str) -> None:
+    """The supervisor of a server dies with it, and the next that has the disk is there soon."""
+    del cluster.there[server]
+    cluster.there[heir] = None
+    cluster.live(5.0)
+
+
+def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next_server() -> None:
+    cluster = Cluster("abcd", TWO, buckets=12)
+    cluster.learns = False
+    assert drained(cluster, "a").left
+    cluster.live(0.3)
+    interrupted(cluster, "a", "a.1")
+    cluster.learns = True
+    cluster.live(3.0)
+    assert "drain/a" not in cluster.state.items and "drain/a.1" in cluster.state.items
+    cluster.found(4, "more")
+    assert cluster.copies("more").get("a.1", 0) == 0 and drained(cluster, "a").left == 0
+    assert cluster.asked(Undrain("a")) == [Undrained("a")]
+    cluster.live(0.1)
+    assert not [each for each in cluster.state.items if each.startswith("drain/")]
+    cluster.found(4, "later")
+    assert cluster.copies("later")["a.1"] > 0
+
+
+def test_a_drain_that_was_done_or_that_a_host_wanted_is_over_with_its_server() -> None:
+    cluster = Cluster("abcd", TWO, buckets=12)
+    drained(cluster, "a")
+    cluster.live(3.0)
+    interrupted(cluster, "a", "a.1")
+    cluster.learns = False
+    cluster.tell("station-1/b", Drain("b", 25.0))
+    assert "drain/b" not in cluster.state.items
+    interrupted(cluster, "b", "b.1")
+    cluster.live(3.0)
+    assert not [each for each in cluster.state.items if each.startswith("drain/")]
+    cluster.learns = True
+    cluster.found(4, "later")
+    assert cluster.copies("later")["a.1"] > 0 and cluster.copies("later")["b.1"] > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +88,9 @@ class OnDisk:
     def order(
         self, number: int, sessions: tuple[tuple[int, str], ...] = SESSIONS, settled: int = 0
     ) -> Ordered:
-        order = Order(number, sessions, ((1, 1.0),), 0, settled)
+        return self.answer(Order(number, sessions, ((1, 1.0),), 0, settled))
+
+    def answer(self, order: Order) -> Ordered:
         (send,) = self.say(COORDINATOR, order)
         assert isinstance(send.message, Ordered)
         return send.message
@@ -159,6 +163,19 @@ def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
     assert isinstance(applied.message, Applied) and after.weights == [[2.0, 2.0]] * 2
     assert after.order(4, ((2, "two"),)).past == ((1, ((0, 1),)),), "until it is settled"
     assert after.order(5, ((2, "two"),), settled=1).past == ()
+
+
+def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_knows_of_it() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    known = Order(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
+    assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
+    after = reborn(server)
+    assert after.answer(known).samples == ((1, ((0, 1),), ()),)
+    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.life),))
+    assert after.answer(heard).samples == ((1, (), ()),)
 
 
 def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_the_shard() -> None:
@@ -311,10 +328,10 @@ def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None
     samples = Samples(10)
     samples.hand_out(1, 6)
     samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
-    assert samples.total.counted == 6 and samples.settled == 6
+    assert samples.total.counted == 6 and samples.settled == ((0, 6),)
     assert samples.revoked({1: ((0, 4),)}) == ((4, 6),)
     total = samples.total
-    assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, 4)
+    assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, ((0, 4),))
     assert samples.revoked({1: ((0, 4),)}) == ()
     assert samples.hand_out(2, 2) == (4, 6)
 
@@ -323,7 +340,7 @@ def test_what_disks_have_is_lost_no_more() -> None:
     samples = Samples(10)
     samples.hand_out(1, 6)
     samples.said(1, [(((0, 6),), ())])
-    samples.forget_below(4)
+    samples.forget(((0, 4),))
     assert samples.revoked({}) == ((4, 6),)
 
 
@@ -354,36 +371,44 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
     assert samples.hand_out(2, 9) is None
 
 
-def test_what_is_free_of_an_epoch_before_is_left_out_when_the_next_ends() -> None:
+def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
     samples = Samples(4)
     samples.hand_out(1, 4)
     samples.said(1, [(((0, 4),), ())])
     samples.next_epoch()
     samples.revoked({1: ()})
     samples.next_epoch()
-    assert [each.left_out for each in samples.accounts.values()] == [4, 4, 0]
-    again = Samples.restored(4, samples.state())
-    assert again.state() == samples.state()
+    assert [each.left_out for each in samples.accounts.values()] == [0, 4, 0]
+    assert samples.hand_out(2, 4) == (0, 4)
+
+
+def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.stop()
+    samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
+    total = samples.total
+    assert (total.counted, total.lost, samples.free, samples.is_stopped) == (4, 2, 2, False)
 
 
 def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
     samples = Samples(10)
     samples.hand_out(1, 6)
-    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], bereft=[1])
+    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
 
 
 def test_what_is_settled_waits_for_the_slowest_disk() -> None:
-    saving = Saving(0)
-    saving.answered(1, 10, [None, None])
-    assert saving.settled == 10 and not saving.is_pending
-    saving.answered(2, 20, [1, 2])
-    saving.answered(3, 30, [2, 3])
-    assert (saving.settled, saving.order, saving.is_pending) == (20, 2, True)
-    saving.lost(25)
-    saving.answered(4, 40, [4, 4])
-    assert (saving.settled, saving.is_pending) == (40, False)
+    saving = Saving(())
+    saving.answered(1, ((0, 10),), [None, None])
+    assert saving.settled == ((0, 10),) and not saving.is_pending
+    saving.answered(2, ((0, 20),), [1, 2])
+    saving.answered(3, ((0, 30),), [2, 3])
+    assert (saving.settled, saving.order, saving.is_pending) == (((0, 20),), 2, True)
+    saving.lost(((0, 25),))
+    saving.answered(4, ((0, 40),), [4, 4])
+    assert (saving.settled, saving.is_pending) == (((0, 40),), False)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 1000))

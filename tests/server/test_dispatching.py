@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -277,7 +278,7 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
     assert lost.sentence.startswith("4 samples that counted") and lost.places == ((6, 10),)
     talk.say("one", replace(JOIN, attempt=1))
     answer(3, 2, (), saved=0)
-    assert talk.say("one", Alive(2, 0, 0)) == [Directions(2, ((1, 6, 10),), 1, 0.5, 0)]
+    assert talk.say("one", Alive(2, 0, 0)) == [Directions(2, ((1, 6, 10),), 1, 0.5, 0, (1,))]
     answer(3, 2, ((6, 10),), saved=10)
     assert talk.is_in(State.OVER)
     assert vars(talk.dispatcher.ledger.total) == {
@@ -288,3 +289,94 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
         "lost": 4,
         "left_out": 0,
     }
+
+
+def torn_apart(**rules: object) -> Talk:
+    """Session 1 has died with four samples, of which server a has three and server b has two."""
+    talk = Talk(fraction=1.0, **rules)
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.say("one", Alive(1, 0, 0))
+    talk.dispatcher.ended("one", "killed by signal 9")
+    talk.say("one", replace(JOIN, attempt=1))
+    order = next(each for each in talk.tick() if isinstance(each, Order))
+    for name, applied in (("a", ((0, 3),)), ("b", ((0, 2),))):
+        talk.say(name, Ordered(order.number, name, ((1, applied, ()), (2, (), ())), 0, 0))
+    return talk
+
+
+def answered(talk: Talk, applied: tuple[tuple[int, int], ...], frozen: int = 0) -> Order:
+    """Both servers answer the next order: session 2 has this applied everywhere."""
+    order = next(each for each in talk.tick() if isinstance(each, Order))
+    for name in "ab":
+        talk.say(name, Ordered(order.number, name, ((2, applied, ()),), frozen, 0))
+    return order
+
+
+def test_samples_that_one_server_lacks_are_handed_out_as_a_hand_of_their_own() -> None:
+    talk = torn_apart()
+    assert talk.say("one", Alive(2, 0, 0)) == [Directions(2, ((1, 2, 3),), 1, 0.5, 0, (1,))]
+    assert talk.say("one", Alive(2, 1, 0)) == [Directions(2, ((2, 3, 7),), 1, 0.5, 0)]
+    answered(talk, ((2, 7),))
+    total = talk.dispatcher.ledger.total
+    assert (total.counted, total.torn, total.lost) == (7, 0, 2)
+
+
+def test_while_it_is_paused_samples_that_one_server_lacks_are_handed_out_alone() -> None:
+    talk = torn_apart()
+    talk.dispatcher.is_paused = True
+    assert talk.say("one", Alive(2, 0, 0)) == [Directions(2, ((1, 2, 3),), 1, 0.5, 0, (1,))]
+    assert talk.say("one", Alive(2, 1, 0)) == [Directions(2, (), 1, 0.5, 0)]
+
+
+def test_no_checkpoint_is_told_of_while_one_server_lacks_what_another_has() -> None:
+    talk = torn_apart()
+    talk.dispatcher.begin_checkpoint()
+    talk.say("one", Alive(2, 0, 0))
+    assert answered(talk, ()).checkpoint == 0
+    assert answered(talk, ((2, 3),)).checkpoint == 0, "servers say with this answer that both have it"
+    assert answered(talk, ((2, 3),)).checkpoint == 1
+
+
+def test_a_checkpoint_whose_states_differ_is_begun_again_and_at_last_is_torn() -> None:
+    talk = Talk(fraction=1.0)
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.say("one", Alive(1, 0, 0))
+    talk.dispatcher.begin_checkpoint()
+    assert talk.obey() == []
+    talk.dispatcher.ended("one", "killed by signal 9")
+    order = next(each for each in talk.tick() if isinstance(each, Order))
+    for name, applied in (("a", ((0, 1),)), ("b", ())):
+        has = ((1, applied, ()),)
+        talk.say(name, Ordered(order.number, name, has, 1, 0, cut=has))
+    assert talk.dispatcher.kept is None and talk.dispatcher.is_freezing
+    assert (talk.dispatcher.checkpoint, talk.dispatcher.taken) == (2, 1)
+    again = deepcopy(talk.dispatcher.ledger)
+    assert again.divided == ((0, 1),)
+    for _ in range(4):
+        talk.dispatcher._keep(again)
+    assert talk.dispatcher.kept is None
+    talk.dispatcher._keep(again)
+    kept = talk.dispatcher.take_checkpoint()
+    assert (kept.total.torn, kept.divided, kept.free) == (1, (), 9)
+
+
+def test_a_push_has_samples_of_one_hand_that_is_pushed_alone_or_of_none() -> None:
+    replica = Replica(JOIN, Pace(2, n_push=8, stretch=4))
+    replica.receive("coordinator", ADMITTED, 0.0)
+    for server, shard in (("a", 0), ("b", 1)):
+        replica.receive(server, PulledNewer(1, server, 1, (shard,), (0,), ((0.0, 0.0),)), 0.0)
+    hands = ((1, 0, 4), (2, 4, 6), (3, 6, 9), (4, 9, 13), (5, 13, 14))
+    replica.receive("coordinator", Directions(1, hands, 1, 0.5, 0, (2, 3)), 0.0)
+    pushed = []
+    while (task := replica.task()) is not None:
+        parts = None
+        if task.closes and not replica.stretches:
+            parts = {name: Part("gradient", (number,), (), ((),)) for number, name in enumerate("ab")}
+        for send in replica.stepped(parts, 0.0):
+            if isinstance(send.message, Update) and send.to == "a":
+                pushed.append(send.message.samples)
+        for name, shard in (("a", 0), ("b", 1)):
+            replica.receive(name, Applied(1, name, len(pushed), (shard,), (len(pushed),), 0), 0.0)
+    assert pushed == [((0, 4),), ((4, 6),), ((6, 9),), ((9, 14),)]

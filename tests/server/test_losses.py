@@ -8,7 +8,7 @@ from cotswold.server.losses import loss
 def test_samples_are_named_by_epoch_and_place() -> None:
     event = loss(((2003, 2050), (2060, 2061)), samples=1000, of="that counted")
     assert event.sentence == (
-        "48 samples that counted are in no memory any more, and are handed out again: epoch 3: 3 to 49; "
+        "48 samples that counted were lost by some server, and are handed out again: epoch 3: 3 to 49; "
         "epoch 3: 60"
     )
     assert (event.kind, event.places) == ("recalled", ((2003, 2050), (2060, 2061)))

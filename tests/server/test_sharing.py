@@ -178,3 +178,12 @@ def test_whoever_wants_something_else_of_a_stream_is_told_why_not(other: dict[st
     refused = talk.say("b", **other)
     assert refused.is_ended and why in refused.why
     assert talk.account.dealt == 6
+
+
+def test_trainers_that_have_ended_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_TRAINERS", 3)
+    talk = Talk()
+    for number in range(5):
+        talk.say(f"trainer-{number}", leaves=True)
+    assert talk.say("trainer-4").is_ended, "a late message of the last begins nothing"
+    assert len(talk.sharing._ended) == 3

@@ -315,3 +315,40 @@ def test_what_waits_for_another_does_not_wait_for_ever(how: str) -> None:
 def test_a_bound_that_means_nothing_is_refused(policy: Policy, bound: int) -> None:
     with pytest.raises(ValueError, match="staleness"):
         Staleness(policy, bound)
+
+
+def test_samples_of_a_session_that_has_ended_are_not_applied_again() -> None:
+    talk = Talk(deals=True)
+    talk.applied(GRADIENT)
+    weights = talk.weights
+    talk.give(sessions=((2, "two"),))
+    talk.give()  # the session ended with an order before
+    again = replace(GRADIENT, session=2)
+    assert talk.push(again) == [Applied(2, "a", 1, (0, 2), (1, 1), 0)]
+    assert talk.push(again) == [Applied(2, "a", 1, (0, 2), (1, 1), 0)], "the same answer again"
+    assert talk.drain() == [] and talk.weights == weights
+    (said,) = [each for each in talk.give() if isinstance(each, Ordered)]
+    assert said.samples == ((2, ((0, 5),), ()),), "they are applied, as this session's too"
+    talk.applied(replace(again, number=2, samples=((5, 9),)))
+
+
+def test_an_update_of_which_a_part_is_applied_is_refused() -> None:
+    talk = Talk(deals=True)
+    talk.applied(GRADIENT)
+    weights = talk.weights
+    refusal = talk.refused(replace(GRADIENT, session=2, samples=((3, 6),)))
+    assert refusal.reason.startswith("places: samples ((3, 5),) of ((3, 6),)") and not refusal.again
+    assert talk.drain() == [] and talk.weights == weights
+
+
+def test_samples_that_are_settled_are_known_no_more() -> None:
+    talk = Talk(deals=True)
+    talk.applied(GRADIENT)
+    talk.give(settled=5)
+    talk.applied(replace(GRADIENT, session=2, samples=((5, 9),)))
+
+
+def test_samples_that_sessions_bring_themselves_have_numbers_of_their_own() -> None:
+    talk = Talk()
+    talk.applied(GRADIENT)
+    talk.applied(replace(GRADIENT, session=2))

@@ -331,7 +331,7 @@ def test_data_of_another_type_than_the_module_are_named(
 def test_targets_that_cross_entropy_would_leave_out_are_refused(tmp_path: Path) -> None:
     targets = torch.arange(40) % 2
     targets[7] = -100
-    with pytest.raises(UserError, match="1 targets are -100, which cross entropy leaves out"):
+    with pytest.raises(UserError, match="1 targets are -100, which the loss leaves out"):
         cotswold.train(
             nn.Linear(3, 2), (torch.ones(40, 3), targets), tmp_path, loss="cross_entropy", strategy="batch"
         )

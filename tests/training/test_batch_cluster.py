@@ -239,7 +239,7 @@ def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_is_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +298,7 @@ def listens(port: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

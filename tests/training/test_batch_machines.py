@@ -22,7 +22,7 @@ from cotswold.testing import wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'"),
 ]
 TOKEN = "0123456789abcdef" * 4
 READY_SECONDS = 120

@@ -120,3 +120,11 @@ def test_an_error_of_an_own_data_set_names_the_line_of_its_file() -> None:
     line = Broken.__getitem__.__code__.co_firstlineno + 1
     said = told(raised.value, "cotswold.training.downpour")
     assert said == f"OSError: sample 3 cannot be read, in {__file__}, line {line}, __getitem__"
+
+
+def test_a_default_device_of_the_program_changes_no_order() -> None:
+    wanted = list(epochs(training_batches(numbered(), BATCH, 1, CPU), 2))
+    given = numbered()
+    with torch.device("meta"):
+        assert list(epochs(training_batches(given, BATCH, 1, CPU), 2)) == wanted
+        assert [len(part) for part in split(Samples(given, BATCH), 0.5, 1)] == [11, 12]

@@ -24,7 +24,7 @@ from cotswold.run import Stop
 from cotswold.testing import wait_until
 from cotswold.training import open_job
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 
 PORTS = range(23_000, 24_000)
 

@@ -28,7 +28,7 @@ from cotswold.host.process import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Job
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 TOKEN = "t" * 64
 VARIED = """
 [[data.augment]]

@@ -246,7 +246,7 @@ def _audits(
     samples = next(int(each["pictures"]) for each in events if each["kind"] == "start")
     return [
         audit.accounts_add_up(state, samples),
-        audit.torn_with_replicas_alone(state, events),
+        audit.no_sample_is_torn(state, events),
         audit.one_primary_a_term(seen, events),
         audit.nobody_left(left, ended, _WANTED),
     ]

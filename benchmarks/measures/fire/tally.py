@@ -85,8 +85,8 @@ def count(run: Path, parameter_servers: str) -> int:
 
 
 def counts_are_exact(run: Path) -> Verdict:
-    """Each parameter is the number of batches that the ledger has counted; where a replica died in the middle
-    of a push, some shards may have what the ledger calls torn, and whole shards alone."""
+    """Each parameter is the number of batches that the ledger has counted, and at most those more that the
+    ledger calls torn."""
     account = _account(last_checkpoint(run))
     learnt, torn = account["counted"], account["torn"]
     found = _batches(run)

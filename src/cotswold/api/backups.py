@@ -40,7 +40,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     """Write a backup of one run or all into a new folder; what it has, and what is done with it, in words.
 
     Raises UserError where there is something already or no such run, MachineError where no primary answers,
-    or a run has not all of its buckets.
+    or a run has not all of its buckets; then nothing of the folder is left.
     """
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
@@ -67,7 +67,6 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
                 f"{'is' if lacking == 1 else 'are'} not there: the run begins or ends just now; try again"
             )
     names = [each for whole in vectors.values() for each in whole.buckets]
-    folder.mkdir(parents=True)
     terms: dict[str, tuple[int, int]] = {}
 
     def kept() -> Iterator[Saved]:
@@ -77,16 +76,21 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
             progress("buckets written", done)
             yield saved
 
-    write_saved(folder / _BUCKETS, kept())
-    for each, whole in vectors.items():
-        whole.save(folder / _CHECKPOINTS / each)
-    told = {
-        "format": FORMAT,
-        "time": round(time.time(), 3),
-        "runs": descriptions,
-        "buckets": {name: list(term) for name, term in terms.items()},
-    }
-    replace_file(folder / FILE, json.dumps(told).encode())
+    folder.mkdir(parents=True)
+    try:
+        write_saved(folder / _BUCKETS, kept())
+        for each, whole in vectors.items():
+            whole.save(folder / _CHECKPOINTS / each)
+        told = {
+            "format": FORMAT,
+            "time": round(time.time(), 3),
+            "runs": descriptions,
+            "buckets": {name: list(term) for name, term in terms.items()},
+        }
+        replace_file(folder / FILE, json.dumps(told).encode())
+    except BaseException:  # the next attempt may have the same name
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     place = shlex.quote(str(folder))
     return (
         f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and the parameters of "

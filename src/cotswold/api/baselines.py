@@ -137,15 +137,15 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
         own.prepared.transform
     )  # sources of others cannot be tested, which is said before they are read
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
-    store = _training_store(directory, recipe, wishes)
+    store = _training_store(directory, wishes)
     return _Field(recipe, own, control, store, examination, wishes.display)
 
 
-def _training_store(directory: RunDirectory, recipe: Recipe, wishes: Wishes) -> Store | None:
+def _training_store(directory: RunDirectory, wishes: Wishes) -> Store | None:
     """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
     try:
         with wishes.display.counting("preparing", "pictures") as advance:
-            return training.store_of(directory, recipe, wishes.stores, advance)
+            return training.store_of(directory, stores=wishes.stores, progress=advance)
     except (SourceError, StoreError, RecipeError) as error:
         wishes.display.say(
             f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from cotswold.api.given import check_truth, whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("cotswold")
+_SAMPLES_MOST = 1 << 32
+"""Of a push, so that the account of any number of pushes stays within 64 bits."""
 
 
 def connect(
@@ -44,19 +48,22 @@ def connect(
     from cotswold.cluster.client import Client
 
     host, port = split_address(address)
-    between = () if ports is None else range(ports[0], ports[1] + 1)
+    check_truth("encrypt", encrypt)
+    between = ports_between(ports)
     return Connection(Client(host, port, secret_of(token), encrypt=encrypt, ports=between))
 
 
 class Connection:
     """A session with parameter servers; use in a ``with`` statement, or `close`.
 
-    It belongs to this process and one thread of it; others connect for themselves. A process that was killed
-    connects again as somebody new: what the old one had pushed counts, each push once.
+    It belongs to this process and one thread of it; others connect for themselves, and so do forks of this
+    process. A process that was killed connects again as somebody new: what the old one had pushed counts,
+    each push once. A connection that nobody refers to any more ends soon, with its thread and descriptors.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0
         """Pushes that were dropped, whose work is lost (`Pushed.dropped`)."""
         self.dropped_samples = 0
@@ -85,7 +92,8 @@ class Connection:
         """Push what the module has learnt since the last pull; returns once every server has it.
 
         With rule ``deltas`` that is by how much the parameters have changed since the last pull or push; with
-        the other rules it is the gradient in ``.grad``, of which a parameter without any has zeros.
+        the other rules it is the gradient in ``.grad``, of which a parameter without any has zeros. A sparse
+        gradient is pushed as the dense one that it stands for.
         ``samples``: from how many it was computed, for the servers' account.
 
         What is returned says whether the push was ``dropped``, and ``why``: then what it held is lost, a
@@ -99,8 +107,11 @@ class Connection:
         import torch
 
         self._check(module)
-        if not isinstance(samples, int) or samples < 0:
-            raise UserError(f"samples={samples!r}; it is how many a push was computed from")
+        samples = whole("samples", samples)
+        if not 0 <= samples <= _SAMPLES_MOST:
+            raise UserError(
+                f"samples={samples}; it is how many a push was computed from, 0 to {_SAMPLES_MOST}"
+            )
         if not self._client.has_pulled:
             raise UserError("nothing was pulled yet; pull(module), compute, then push(module)")
         if self._has_deltas:
@@ -153,9 +164,11 @@ class Connection:
         import torch
 
         dtype = getattr(torch, self._client.terms.dtype)
-        return torch.cat([each.detach().reshape(-1).to("cpu", dtype) for each in tensors])
+        dense = [each.detach() if each.layout is torch.strided else each.to_dense() for each in tensors]
+        return torch.cat([each.reshape(-1).to("cpu", dtype) for each in dense])
 
     def _check(self, module: nn.Module) -> None:
+        check_parameters(module)
         own, served = layout_of(module), self._client.terms.layout
         if own == served:
             return
@@ -183,6 +196,30 @@ class Connection:
             start = stop
 
 
+def check_parameters(module: nn.Module) -> None:
+    """Raise UserError for a parameter whose numbers cannot be pulled and pushed as real numbers."""
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(f"pull and push take a torch.nn.Module, not a {type(module).__name__}")
+    for name, each in module.named_parameters():
+        if each.is_meta:
+            raise UserError(
+                f"the parameter {name} is on the meta device, without memory; use to_empty() first"
+            )
+        if hasattr(each, "device_mesh"):
+            raise UserError(
+                f"the parameter {name} is distributed over several ranks (DTensor); pull and push a module "
+                "that is whole in this process"
+            )
+        if not each.is_floating_point():
+            kind = str(each.dtype).removeprefix("torch.")
+            raise UserError(
+                f"the parameter {name} is {kind}, and servers hold real numbers; make it a floating-point "
+                "parameter, two for a complex one, or a buffer"
+            )
+
+
 def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
     """Name, rows and numbers a row of each parameter, in order; those that do not learn as well."""
     from cotswold.cluster.work import Slot
@@ -197,10 +234,29 @@ def split_address(address: str) -> tuple[str, int]:
     >>> split_address("10.0.0.1:7000")
     ('10.0.0.1', 7000)
     """
+    if not isinstance(address, str):
+        raise UserError(f"the address is a {type(address).__name__}; give a str, HOST:PORT")
     host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+    is_port = port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16
+    if not (colon and host.isprintable() and host.strip() and is_port):
         raise UserError(f"{address!r:.80} is no address; write HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def ports_between(ports: tuple[int, int] | None) -> tuple[int, ...]:
+    """The ports from the first to the last, none for None; raises UserError for anything else.
+
+    >>> ports_between((7000, 7002))
+    (7000, 7001, 7002)
+    """
+    if ports is None:
+        return ()
+    if not isinstance(ports, tuple | list) or len(ports) != 2:
+        raise UserError(f"ports={ports!r:.60}; give the first and the last port, such as (7000, 7010)")
+    first, last = (whole("a port", each) for each in ports)
+    if not 0 < first <= last < 1 << 16:
+        raise UserError(f"ports {first} to {last}: they lie between 1 and 65535")
+    return tuple(range(first, last + 1))
 
 
 def secret_of(token: str | Path | Token | None) -> Token:
@@ -213,6 +269,10 @@ def secret_of(token: str | Path | Token | None) -> Token:
         if not token.exists():
             raise UserError(f"the file with the token, {token}, is not there; copy it from where servers run")
         return token_in(token)
+    if not isinstance(token, str | None):
+        raise UserError(
+            f"the token is a {type(token).__name__}; give a str, or a pathlib.Path of the file that holds it"
+        )
     if token is not None:
         try:
             return Token(token.strip())

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.connecting import secret_of, split_address
-from cotswold.api.given import check_number, check_truth, whole
+from cotswold.api.connecting import ports_between, secret_of, split_address
+from cotswold.api.given import check_number, check_text, check_truth, whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def connect_data(
     check_number("wait_seconds", wait_seconds)
     for what, value in (("shuffle", shuffle), ("encrypt", encrypt), ("at_least_once", at_least_once)):
         check_truth(what, value)
-    if not isinstance(stream, str | None):
-        raise UserError(f"a stream has a name, which {stream!r:.60} is not; give a str, or None")
+    check_text("split", split)
+    check_text("stream", stream)
     if batch_size < 1:
         raise UserError(f"a batch of {batch_size} samples is none; give 1 or more")
     if not 0 <= rank < world_size:
@@ -75,7 +75,7 @@ def connect_data(
         raise UserError(f"a wait of {wait_seconds} s is none; give more than 0")
     if stream == "":
         raise UserError("a stream without a name; give one, or None for an order of this loop's own")
-    between = () if ports is None else tuple(range(ports[0], ports[1] + 1))
+    between = ports_between(ports)
     place = (*split_address(address), secret_of(token), encrypt, between, wait_seconds)
     drawn = None if stream is None else (stream, at_least_once)
     return ServedDataset(place, View(split, seed), batch_size, shuffle, (rank, world_size), drawn)

@@ -9,23 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import Display, display_for
+from cotswold.api.display import display_for
+from cotswold.api.given import check_path
+from cotswold.api.labelled import judge_source, judge_split
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
-from cotswold.errors import SourceError, StoreError, UserError
+from cotswold.errors import UserError
 from cotswold.recipe.schema import Evaluation as Test
 
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
     from cotswold.analysis.selectivity import ClassWeights
-
-_EXAMPLES = 8
-"""Pictures that are kept of those that were classified right, and of those that were not."""
+    from cotswold.data.source import Labels
 
 
 def evaluate(
     run: Run | str | Path,
     *,
+    source: str | Path | None = None,
+    split: str | None = None,
+    labels: Labels | None = None,
     positives: str | Path | None = None,
     negatives: str | Path | None = None,
     name: str = "object",
@@ -42,6 +45,12 @@ def evaluate(
     random filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on
     its own labelled samples: an `analysis.Classification`; or, where it learnt to predict numbers, their
     errors: an `analysis.Regression`.
+
+    A supervised run is judged on its test samples, or on those for validation if it has no test samples.
+    ``split`` chooses others of its own: ``"train"``, ``"validation"`` or ``"test"``. ``source`` names
+    labelled samples from elsewhere; their labels are where the run's own were, or where ``labels`` says
+    (``"folders"``, ``"file"``). The run's directory keeps the result for the report unless one of them is
+    given.
 
     Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon
     as it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
@@ -63,7 +72,17 @@ def evaluate(
                     f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
                     "out positives and negatives"
                 )
-            return _supervised(known, display)
+            if source is not None and split is not None:
+                raise UserError("a source has no split of the run's store; give one of source and split")
+            if source is None:
+                return judge_split(known, split, display)
+            check_path("the source", source)
+            return judge_source(known, source, labels, display)
+        if source is not None or split is not None:
+            raise UserError(
+                f"{_named(run)} has learnt without labels, and has no accuracy on samples; its neurons are "
+                "tested on positives and negatives"
+            )
         if (positives is None) != (negatives is None):
             raise UserError("selectivity needs both positives and negatives; give the other one too")
         tests = recipe.evaluate
@@ -102,43 +121,3 @@ def class_weights(words: str | float) -> ClassWeights | None:
 def _named(run: Run | str | Path) -> str:
     """The run's directory as the caller wrote it."""
     return str(run.path if isinstance(run, Run) else run)
-
-
-def _supervised(run: Run, display: Display) -> Classification | Regression:
-    from cotswold import analysis, training
-
-    directory, recipe = run.directory, run.recipe
-    trained = training.trained_layers(directory, run.stores)
-    try:
-        with display.counting("preparing", "samples") as advance:
-            store = training.store_of(directory, recipe, run.stores, advance)
-    except SourceError as error:
-        raise SourceError(
-            f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
-            "them or their store (--stores, Python: stores=), or name the classes of others by "
-            "cotswold predict"
-        ) from error
-    if store.identity != trained.prepared.store:
-        raise StoreError(
-            f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "
-            "(--stores, Python: stores=)"
-        )
-    split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
-    batches = training.labelled_batches(store, recipe, split)
-    if store.targets:
-        prepared, network = trained.prepared, trained.network
-        errors = analysis.regress(
-            lambda samples: prepared.predicted(network(samples)), batches, step=trained.step, split=split
-        )
-        errors.write(directory.regression)
-        return errors
-    found = analysis.classify(
-        trained.network,
-        batches,
-        store.classes,
-        step=trained.step,
-        split=split,
-        examples=_EXAMPLES if store.kind == "pictures" else 0,  # nobody sees what a vector shows
-    )
-    found.write(directory.classification)
-    return found

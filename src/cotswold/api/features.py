@@ -76,7 +76,8 @@ def features(
 ) -> Features:
     """The responses of a layer of a run of stacks to every sample of a source.
 
-    Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
+    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
+    run's own were.
     ``layer`` is a stack from 1 upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or
     output); a number alone is that stack's output; the last stack's output by default. ``labels``:
     ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry; -1 without.
@@ -166,7 +167,7 @@ def _answering(
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import analysis, training
-        from cotswold.data import open_samples, stream
+        from cotswold.data import open_asked, stream
 
         trained = training.trained_stacks(known.directory, known.stores)
         if layer is None:
@@ -175,7 +176,7 @@ def _answering(
             chosen = analysis.Layer.named(f"{layer}.output" if isinstance(layer, int) else str(layer))
         respond = analysis.StackLayers(trained.network, [chosen])
         transform = trained.prepared.transform
-        found = open_samples(source, transform.preparation.kind, labels=labels)
+        found = open_asked(source, transform.preparation.kind, labels=labels)
         samples = stream(found, transform, recipe.training.batch_size)
         yield _Work(
             source=found,

@@ -14,7 +14,7 @@ from cotswold.api.display import Quiet
 from cotswold.api.execution import Hearing, Outcome, carried, on_ranks
 from cotswold.api.given import check_whole
 from cotswold.api.request import RankWords, Request
-from cotswold.api.threads import computing, own_environment, own_random, own_threads
+from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
                 "which has a way of its own (torchrun: --max-restarts, with --resume-if-started, Python: "
                 'resume="if_started")'
             )
-        with own_environment(), own_threads():
+        with own_environment(), own_threads(), own_modes():
             processes.prepare(world)
             with processes.team(world, *named, display.say) as team:
                 return _trained(request, team, hearing)

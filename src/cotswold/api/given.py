@@ -46,6 +46,21 @@ def check_truth(what: str, value: object) -> None:
         raise UserError(f"{what} must be True or False, not {_shown(value)}")
 
 
+def check_text(what: str, value: object) -> None:
+    """Raise UserError for what is no text, or has surrogates, which no message can carry; None says
+    nothing."""
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise UserError(f"{what} must be a str, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what} {value!a:.60} has a character that is no text (a surrogate): name it in Unicode"
+        ) from error
+
+
 def _shown(value: object) -> str:
     """A short value as it is, the type of any other."""
     if isinstance(value, str | int | float | tuple | list) and len(repr(value)) <= 40:

@@ -21,7 +21,14 @@ from cotswold import __version__
 from cotswold.api.display import Quiet
 from cotswold.api.execution import Hearing, Outcome, carried, on_ranks
 from cotswold.api.request import Resumed, is_factory
-from cotswold.api.threads import computing, own_environment, own_random, own_threads, threads_override
+from cotswold.api.threads import (
+    computing,
+    own_environment,
+    own_modes,
+    own_random,
+    own_threads,
+    threads_override,
+)
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 
@@ -237,7 +244,7 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
 
     world = world_of(os.environ)
     if world is not None and world.size > 1:
-        with own_environment(), own_threads():
+        with own_environment(), own_threads(), own_modes(_device_of(request)):
             from cotswold.api import processes
 
             processes.prepare(world)
@@ -251,11 +258,18 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
     if restarts:
         raise UserError("restarts is for several processes; give a grid, such as 1x2")
-    with computing(request.training.threads):
+    with computing(request.training.threads, device=_device_of(request)):
         from cotswold.training.team import SOLO
 
         request.make()
         return _trained(request, SOLO, hearing)
+
+
+def _device_of(request: ModuleRequest) -> str:
+    """Where the module will be trained."""
+    if request.module is None or "device" in request.training.model_fields_set:
+        return request.training.device
+    return str(next((each.device for each in request.module.parameters()), "cpu"))
 
 
 def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:

@@ -79,7 +79,8 @@ def predict(
 ) -> Predictions:
     """The probability of every class for every sample of a source, by a supervised run.
 
-    Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
+    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
+    run's own were.
     Raises RunError, SourceError, MemoryLimitError.
     """
     import numpy as np
@@ -138,11 +139,11 @@ def answering(
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import training
-        from cotswold.data import open_samples, stream
+        from cotswold.data import open_asked, stream
 
         trained = training.trained_layers(known.directory, known.stores)
         network, prepared = trained.network, trained.prepared
-        found = open_samples(source, prepared.transform.preparation.kind)
+        found = open_asked(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
         yield Answering(
             source=found,

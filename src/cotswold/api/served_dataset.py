@@ -95,8 +95,14 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         varying = terms.varying if name == "train" else ""
         view = View(name, self._view.seed, None, varying, terms.store)
         if self._drawn is None:
-            return self._own(client, view, terms, terms.splits[name])
-        return self._shared(client, view, terms, terms.splits[name], *self._drawn)
+            batches = self._own(client, view, terms, terms.splits[name])
+        else:
+            batches = self._shared(client, view, terms, terms.splits[name], *self._drawn)
+        return self._held_by(batches)
+
+    def _held_by(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same batches: whoever takes them keeps this object, which otherwise closes its connection."""
+        yield from batches
 
     def close(self) -> None:
         """Leave, for good."""

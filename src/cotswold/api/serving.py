@@ -84,7 +84,7 @@ def serve(
     Raises UserError for what cannot be, MachineError where processes cannot be started.
     """
     from cotswold.api.served_state import Saved
-    from cotswold.cluster.client import address_of
+    from cotswold.cluster.hosts import own_address_of
     from cotswold.cluster.serving import ServingSettings
 
     host, port = split_address(listen)
@@ -92,7 +92,7 @@ def serve(
         raise UserError(f"listen={listen!r}: write one address of this machine, at which clients reach it")
     chosen = rule_of(rule, momentum)
     settings = ServingSettings(
-        address_of(host),
+        own_address_of(host),
         port,
         servers,
         chosen,

@@ -18,6 +18,7 @@ from cotswold.api.in_thread import InThread
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.serving import own_secret
 from cotswold.errors import UserError
+from cotswold.files import expanded
 
 if TYPE_CHECKING:
     from cotswold.cluster.data_lending import Lending
@@ -134,8 +135,8 @@ def serve_data(
     SourceError and RecipeError for samples that are not there, MachineError where processes cannot be
     started, the port is taken, or nobody serves at ``join``.
     """
-    from cotswold.cluster.client import address_of
     from cotswold.cluster.data_pool import PoolSettings
+    from cotswold.cluster.hosts import own_address_of
     from cotswold.recipe.schema.cluster import metrics_place
 
     try:
@@ -160,7 +161,7 @@ def serve_data(
     if host in ("0.0.0.0", "::", "*"):
         raise UserError(f"listen={listen!r}: write one address of this machine, at which trainers reach it")
     settings = PoolSettings(
-        servers=servers, threads=threads, host=address_of(host), port=port, ports=ports, encrypt=encrypt
+        servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
     supply = _supply_of(source, overrides, Path(stores), cache, progress)
     return ServedData(settings, supply, own_secret(token), on_event, scraped)
@@ -356,7 +357,7 @@ def _supply_of(
         if changed:
             raise UserError("a store has no fields to override; give the recipe instead")
         return _Supply(source if isinstance(source, Store) else Store(str(source)), None, bytes_of(cache))
-    if isinstance(source, str | Path) and Path(source).expanduser().is_dir():
+    if isinstance(source, str | Path) and expanded(source).is_dir():
         raise UserError(f"{source} holds no store; name a folder that cotswold prepare wrote, or a recipe")
     display = display_for(progress)
     with recipe_name(source) as name:

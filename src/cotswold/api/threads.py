@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from cotswold.api.given import check_whole
@@ -75,9 +75,28 @@ def own_random() -> Iterator[None]:
 
 
 @contextmanager
-def computing(wanted: int | None, recipe: Recipe | None = None) -> Iterator[int]:
-    """So many threads inside a `with` block; the environment and torch's threads are as before after it."""
-    with own_environment(), own_threads():
+def own_modes(device: str = "cpu") -> Iterator[None]:
+    """torch computes with gradients and makes tensors on the CPU inside the block, whatever the caller chose.
+
+    A default device of the type ``device`` stays, for the code of a module that is there.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:  # nobody has chosen anything
+        yield
+        return
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        if torch.get_default_device().type not in ("cpu", torch.device(device).type):
+            modes.enter_context(torch.device("cpu"))
+        yield
+
+
+@contextmanager
+def computing(wanted: int | None, recipe: Recipe | None = None, device: str = "cpu") -> Iterator[int]:
+    """So many threads inside a `with` block, and `own_modes`; the environment and torch's threads are as
+    before after it."""
+    with own_environment(), own_threads(), own_modes(device):
         yield use_threads(wanted, recipe)
 
 

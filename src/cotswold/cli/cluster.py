@@ -8,6 +8,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from cotswold.cli.cluster_backup import backup, restore
+from cotswold.cli.cluster_recover import recover
 from cotswold.cli.cluster_start import add, start
 from cotswold.cli.cluster_state import drain, explain, remove, status
 
@@ -16,5 +17,5 @@ app = App(
     help="Parameter servers that outlive runs, on one host or several: docs/operations.md.",
     help_format="plaintext",
 )
-for each in (start, add, status, explain, drain, remove, backup, restore):
+for each in (start, add, status, explain, drain, remove, backup, restore, recover):
     app.command(each)

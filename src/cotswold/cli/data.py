@@ -26,7 +26,7 @@ def demo(out: Path) -> None:
     """Write the pictures of the demonstration as files, to look at or to try commands on.
 
     They are cut from photographs and faces that ship inside scikit-image and
-    scikit-learn (pip install 'cotswold[demo]').
+    scikit-learn (pip install '.[demo]' in a checkout of Cotswold).
 
     For instance:
 

@@ -6,7 +6,7 @@ Knows: the words of the command. Does not know: what is measured, how results ar
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +14,9 @@ from cyclopts import Parameter
 def evaluate(
     run: Path,
     *,
+    source: str | None = None,
+    split: str | None = None,
+    labels: Literal["folders", "file"] | None = None,
     positives: str | None = None,
     negatives: str | None = None,
     name: str = "object",
@@ -37,12 +40,21 @@ def evaluate(
       cotswold evaluate runs/demo                 the tests that its recipe names
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
+      cotswold evaluate runs/labelled --source new/ photographs in a folder a class
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters
     ----------
     run
         The run's directory.
+    source
+        A source of labelled samples on which a supervised run is judged, instead of its own.
+    split
+        The split of its own samples on which a supervised run is judged: train, validation or test; test by
+        default, validation without one.
+    labels
+        Where the labels of the source are: folders (the parent folder is the class) or file; as the run's own
+        by default.
     positives
         A source of pictures that show the object.
     negatives
@@ -73,6 +85,9 @@ def evaluate(
 
     found = cotswold.evaluate(
         run,
+        source=source,
+        split=split,
+        labels=labels,
         positives=positives,
         negatives=negatives,
         name=name,

@@ -33,7 +33,7 @@ def features(
     run
         The directory of a run of stacks.
     source
-        A folder, zip or array file of samples; they are prepared as the run's own were.
+        A folder, zip or array file of samples, or one picture; they are prepared as the run's own were.
     out
         The file to write, ending in .npz or .npy; it must not exist.
     layer

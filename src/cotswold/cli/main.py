@@ -9,6 +9,7 @@ import errno
 import importlib
 import inspect
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from cotswold import __version__
 from cotswold.api.progress import say
 from cotswold.api.threads import own_environment
 from cotswold.cli import usage
+from cotswold.cli.streams import prepare_streams, unprintable
+from cotswold.cli.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.launch import own_log
@@ -97,24 +100,11 @@ def _let_flow(module: str) -> None:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends
     because of another, 128 + a signal's number."""
-    _open_standard_streams()
+    prepare_streams()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
     with _own_environment(debug):
         sys.exit(_run([word for word in words if word != "--debug"], debug))
-
-
-def _open_standard_streams() -> None:
-    """Have all three be open, or the first file that is opened would be taken for one of them (`2>&-`)."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # it gets the least free number, this one
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 @contextmanager
@@ -130,6 +120,7 @@ def _own_environment(debug: bool) -> Iterator[None]:
 def _run(words: Sequence[str], debug: bool) -> int:
     """The exit code of a command; with ``debug`` its exceptions are raised."""
     try:
+        check_working_directory()
         status = build(words[0] if words else None)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
         )
@@ -143,7 +134,7 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
-        say(usage.shortened(str(error)))
+        say(f"{usage.shortened(str(error))}{unprintable(str(error))}")
         return error.exit_code
     except KeyboardInterrupt:
         say("stopped")
@@ -159,6 +150,10 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             say(sentence)
             return 2
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            say(f"{sentence}: this process may have {most}; allow more (ulimit -n {max(1024, 2 * most)})")
+            return 1
         if isinstance(error, OSError) and is_full(error):
             place = error.filename or "what the command prints"
             say(f"no room left to write {place} ({error.strerror}); free some and run the command again")

@@ -38,13 +38,15 @@ def predict(
 
       cotswold predict runs/cifar10 photographs/ > classes.csv
       cotswold predict runs/cifar10 photographs.zip --top 3 --json
+      cotswold predict runs/cifar10 photograph.jpg --top 3
 
     Parameters
     ----------
     run
         The directory of a supervised run.
     source
-        A folder, zip or array file of pictures, vectors or frames, prepared as the run's own were.
+        A folder, zip or array file of pictures, vectors or frames, or one picture; prepared as the run's own
+        were.
     top
         How many classes to name for each sample, the likeliest first.
     stores

@@ -71,7 +71,8 @@ def train(
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
         own, every stack again from the lowest; for strategy batch training.iterations, evaluations, flops,
-        patience and tolerance. The run remembers offload.
+        patience and tolerance; data.source or data.store, if the same samples are in another place now. The
+        run remembers offload and the place of the samples.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts

@@ -27,8 +27,8 @@ def worker(
     hand, for at most 25 s; then the machine leaves, and the runs go on without it. A
     second one ends all at once.
 
-    Machines are joined by Ray (pip install 'cotswold[cluster]'), whose ports belong
-    on a network that is trusted. The first machine is the head; the others, any of
+    Machines are joined by Ray (pip install '.[cluster]' in a checkout of Cotswold),
+    whose ports belong on a network that is trusted. The first machine is the head; the others, any of
     them at any time, also while a run is trained, name its address. All need the same
     secret: in the variable COTSWOLD_TOKEN, or in a file; and for runs on a cluster of
     parameter servers with another secret that one, in COTSWOLD_CLUSTER_TOKEN. Exit code 0: ended as asked;

@@ -151,7 +151,7 @@ class BucketConversation(ReplicaConversation):
             return super()._let_know(name, why, now)
         self.watching.forget(name)
         if not self.staff.is_watched(name):  # else it is cut off, and may act: its lease decides
-            self._keepers.ended(name, why, now)
+            self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
             self._start_due(now)
         return []
 

@@ -17,8 +17,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -26,13 +26,15 @@ from typing import Self
 import numpy as np
 
 from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.hosts import address_of
 from cotswold.cluster.messages import Farewell, Terms, Visit
+from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport.address import Address
 from cotswold.errors import CotswoldError, MachineError, UserError
-from cotswold.host import Token
+from cotswold.host import Token, wake_pipe
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY
 from cotswold.server.numbering import Part
@@ -82,11 +84,12 @@ class Client:
         ports: Sequence[int] = (),
     ) -> None:
         self._where = f"{host}:{port}"
-        self._lock = threading.Condition()
+        self._lock, self._using = threading.Condition(), threading.Lock()
         self._terms: Terms | None = None
         self._machine: Visitor | None = None
         self._error: CotswoldError | None = None
         self._is_closing = False
+        self._process = OwnProcess(self._where)
         self._point: Array = np.empty(0)
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
@@ -99,8 +102,8 @@ class Client:
         self._farewell = ""
         """Why the servers end."""
         self._asked: deque[Sequence[m.Send]] = deque()
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        found = address_of(host)
+        self._woken, self._wake = wake_pipe()
+        found = address_of(host, port)
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
         self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
@@ -128,8 +131,9 @@ class Client:
 
     def pull(self) -> Array:
         """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
-        servers are lost."""
-        with self._lock:
+        servers are lost, UserError in a fork of the process that connected."""
+        self._process.require()
+        with self._one_at_a_time(), self._lock:
             self._ask(lambda machine: machine.pull(time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
             assert self._machine is not None, "it is here"
@@ -147,14 +151,15 @@ class Client:
         once every server has applied it.
 
         Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
-        was pulled since; MachineError where they are lost.
+        was pulled since; MachineError where they are lost; UserError in a fork of the process that connected.
         """
+        self._process.require()
         if self._is_stale:
             raise PushRefusedError(
                 "the push before was dropped, for it was too stale, and so would be this one; pull first"
             )
         whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
-        with self._lock:
+        with self._one_at_a_time(), self._lock:
             base = self._versions
             self._ask(lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
@@ -167,13 +172,19 @@ class Client:
         return _told(outcome, base)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        if not self._process.is_this:
+            return
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
             self._tell(())
         self._thread.join()
+
+    def abandon(self) -> None:
+        """Leave soon, without a wait or a lock: a garbage collector may call it in any thread."""
+        self._is_closing = True
 
     def __enter__(self) -> Self:
         return self
@@ -184,6 +195,19 @@ class Client:
         self.close()
 
     # --- the program's thread ---
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Raises UserError while another thread of the program pulls or pushes."""
+        if not self._using.acquire(blocking=False):
+            raise UserError(
+                f"another thread pulls or pushes by this connection to {self._where}; connect once in each "
+                "thread"
+            )
+        try:
+            yield
+        finally:
+            self._using.release()
 
     def _ask(self, what: Callable[[Visitor], Sequence[m.Send]]) -> None:
         """Have the other thread ask the machine for something; the lock is held, so it waits for this."""
@@ -334,15 +358,6 @@ class Client:
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
             self._post.send(each.to, each.message)
-
-
-def address_of(host: str) -> str:
-    """The number of a host that is called by name; raises UserError for a name that leads nowhere."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"the host {host!r:.80} is not known here; write its address") from error
-    return str(found[0][4][0])
 
 
 def _is_stale(refusal: m.UpdateRefused) -> bool:

@@ -28,6 +28,7 @@ from cotswold.cluster.travel import Contents
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
 from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
@@ -78,6 +79,7 @@ def open_cluster(
 
     Raises UserError where the work cannot be made, MachineError where processes cannot be started.
     """
+    require_descriptors(settings.members)
     token = token or Token.new()
     own = None
     if processes is None:

@@ -4,18 +4,20 @@ Knows: the classes of messages, how they are written. Does not know: what a mess
 
 A message is a list: the name of its class, then its fields in order. Several that go together are a list of
 such. A buffer is a number, its place among the buffers; a row of buffers the places of the first and behind
-the last. Whatever arrives is checked against the types of the
+the last. A text that is no UTF-8, such as the name of a file in a sentence, travels with its surrogates
+written out (``\\udce9``). Whatever arrives is checked against the types of the
 fields, and nothing of it is run. A list that is too long for a header travels as the first buffer.
 
-Of another release a message may have another name or number of fields; then it is refused by its name, with
-all that came together with it.
+Within a version of the protocol messages only grow: a release appends fields with defaults, and adds
+messages. A process skips fields that it does not know. It passes over messages that it does not know, counts
+them by their names, and hears what came together with them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType
 from typing import Any, cast
@@ -23,7 +25,7 @@ from typing import Any, cast
 import msgpack
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.reading import Buffer, Buffers, Encoded, MalformedError, class_reader
+from cotswold.cluster.reading import Buffer, Buffers, Encoded, MalformedError, class_reader, required
 from cotswold.server.messages import MESSAGES, Message
 
 Header = Mapping[str, object]
@@ -36,7 +38,8 @@ _LONG: bytes = msgpack.packb({"long": True})
 _SHORT: bytes = msgpack.packb({"message": None})[:-1]
 _CLASSES: tuple[type, ...] = (*MESSAGES, *beginning.MESSAGES)
 _READERS = {each.__name__: class_reader(each) for each in _CLASSES}
-_LENGTHS = {each.__name__: 1 + len(dataclasses.fields(each)) for each in _CLASSES}
+_LEAST = {each.__name__: 1 + required(each) for each in _CLASSES}
+"""Of what a message that is written has at least: its name and the fields without defaults."""
 _NAME = re.compile(r"[A-Z][A-Za-z]{0,39}")
 _PLAIN = {int, float, str, bool, NoneType}
 """Types of values that are written as they are, which is most: no function is called for them."""
@@ -44,7 +47,7 @@ _BUFFERS = {bytes, bytearray, memoryview}
 
 
 class UnknownError(MalformedError):
-    """A message of another release, whose name or number of fields is not known here."""
+    """A message of another release, whose name is not known here, or which lacks a field."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no message {name} that is known; upgrade the older of the two processes")
@@ -72,7 +75,8 @@ class Packing:
     def packed(self) -> tuple[bytes, list[Buffer]]:
         """The header in msgpack, and the buffers beside it, which are not copied; raises ValueError where the
         list of what is said is too long."""
-        packed: bytes = msgpack.packb(self._written if len(self._written) > 1 else self._written[0])
+        said = self._written if len(self._written) > 1 else self._written[0]
+        packed: bytes = msgpack.packb(said, unicode_errors="backslashreplace")
         if len(packed) > _LONG_BYTES:
             raise ValueError(f"a list of {len(packed)} bytes is too long; put what is long into buffers")
         if len(packed) > _HEADER_BYTES:
@@ -85,9 +89,13 @@ def encode(message: AnyMessage) -> tuple[bytes, list[Buffer]]:
     return Packing(message).packed()
 
 
-def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
-    """The messages, one at least; raises MalformedError for anything that is not packed so, UnknownError for
-    a message of another release."""
+def decode(
+    header: Header, buffers: Sequence[Buffer], unknown: Callable[[UnknownError], None] | None = None
+) -> list[AnyMessage]:
+    """The messages; raises MalformedError for anything that is not packed so.
+
+    ``unknown`` hears of each message of another release; without it UnknownError is raised for the first.
+    """
     try:
         found = header.get("message")
         if header.get("long") is True and buffers:
@@ -98,18 +106,30 @@ def decode(header: Header, buffers: Sequence[Buffer]) -> list[AnyMessage]:
             raise MalformedError("no message")
         written = found if isinstance(found[0], list) else [found]
         known = Buffers(buffers)
-        return [_read(each, known) for each in written]
+        return [*_read_all(written, known, unknown)]
     except MalformedError:
         raise
     except Exception as error:  # whatever a stranger's bytes make msgpack or a constructor say
         raise MalformedError(f"{type(error).__name__}: {error}") from error
 
 
+def _read_all(
+    written: Sequence[object], buffers: Sequence[Buffer], unknown: Callable[[UnknownError], None] | None
+) -> Iterator[AnyMessage]:
+    for each in written:
+        try:
+            yield _read(each, buffers)
+        except UnknownError as error:
+            if unknown is None:
+                raise
+            unknown(error)
+
+
 def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
     if not isinstance(fields, list) or not fields or not isinstance(fields[0], str):
         raise MalformedError("no message")
     name = fields[0]
-    if len(fields) != _LENGTHS.get(name):
+    if name not in _READERS or len(fields) < _LEAST[name]:
         raise UnknownError(name) if _NAME.fullmatch(name) else MalformedError("no message")
     message: AnyMessage = _READERS[name](fields, buffers)
     return message

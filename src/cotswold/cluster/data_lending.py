@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.client import address_of
 from cotswold.cluster.data_listening import DataListening
 from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
+from cotswold.cluster.hosts import address_of
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.messages import Finish
 from cotswold.cluster.post import AnyMessage, Letter, Post
@@ -168,7 +168,7 @@ def open_lending(
     the head. Raises UserError for another token or store, MachineError where nobody answers or processes
     cannot be started.
     """
-    host = address_of(head[0])
+    host = address_of(*head)
     where = f"the pool of data servers at {head[0]}:{head[1]}"
     at_port = str(Address.at_port(host, head[1]))
     name = f"lender-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{secrets.token_hex(3)}"

@@ -26,6 +26,7 @@ from cotswold.cluster.transport.doors import PortsTakenError
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.pool import Pool, Supplier
@@ -286,6 +287,7 @@ def open_pool(
     (`roles.data_server.DataWork`). Raises UserError and MachineError where processes cannot be started, or
     nobody can listen there.
     """
+    require_descriptors(settings.servers + 1)
     with ExitStack() as opened:
         resources = ExitStack()
         opened.push(resources)

@@ -105,6 +105,8 @@ class Description:
         columns = {each.name: each.columns for each in rows}
         if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
             raise ValueError("other columns than those of the tensors")
+        if type(found.deals) is not bool:
+            raise ValueError(f"deals is {found.deals!r:.20}, and must be true or false")
         if type(found.staleness.bound) is not int or found.staleness.bound > _MOST:
             raise ValueError("a staleness that is no number")
         if not found.products.keys() <= columns.keys():

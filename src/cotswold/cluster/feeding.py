@@ -22,7 +22,8 @@ from typing import Self
 import numpy as np
 
 from cotswold.cluster.batches import batches_of, window_bytes
-from cotswold.cluster.client import address_of
+from cotswold.cluster.hosts import address_of
+from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost, Ready
@@ -31,7 +32,7 @@ from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
-from cotswold.host import Token
+from cotswold.host import Token, wake_pipe
 from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
@@ -82,6 +83,7 @@ class DataClient:
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
+        self._process = OwnProcess(self._where)
         self._passes = 0
         """How many were begun; the last one may go on."""
         self._asked: deque[Sequence[m.Send]] = deque()
@@ -98,7 +100,7 @@ class DataClient:
             self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
             opened.callback(self._endpoint.close, 0.0)
             self._post = Post(self._endpoint)
-            self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._woken, self._wake = wake_pipe()
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._woken)
             self._machine = Trainer(
@@ -117,6 +119,7 @@ class DataClient:
 
     def terms(self) -> Terms:
         """What is served; waits until a server has said so. Raises MachineError where none does."""
+        self._process.require()
         with self._lock:
             self._is_stopped = False
         self._is_there()
@@ -163,9 +166,10 @@ class DataClient:
                     yield batch
                     self._check_is_on(number)
         finally:
-            with self._lock:
-                if not self._is_closing and number == self._passes:
-                    self._tell(self._machine.requests.cancel())
+            if self._process.is_this:
+                with self._lock:
+                    if not self._is_closing and number == self._passes:
+                        self._tell(self._machine.requests.cancel())
 
     def drawn(
         self, view: View, drawing: Drawing, epoch: int, rows_of: Callable[[int], Rows]
@@ -209,10 +213,15 @@ class DataClient:
                 yield self._batches_of(found)[0]
                 self._check_is_on(number)
         finally:
-            with self._lock:
-                if not self._is_closing and number == self._passes:
-                    self._tell(self._machine.leave_epoch(time.monotonic()))
-                    self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
+            if self._process.is_this:
+                self._leave_epoch(number, drawn)
+
+    def _leave_epoch(self, number: int, drawn: EpochPass) -> None:
+        """Tell the head what this loop has had of an epoch, unless another pass has begun."""
+        with self._lock:
+            if not self._is_closing and number == self._passes:
+                self._tell(self._machine.leave_epoch(time.monotonic()))
+                self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
     def ask(self, view: View, wanted: Wanted, sample_bytes: int) -> int | None:
         """Have a batch made that is not wanted yet, where there is room for one; its number, for `have` or
@@ -225,6 +234,7 @@ class DataClient:
     def have(self, number: int) -> Batch:
         """A batch that was asked for, once it is made; in any order. Raises MachineError where nobody makes
         it."""
+        self._process.require()
         requests, began = self._machine.requests, time.perf_counter()
         with self._lock:
             self._wait(lambda: requests.made(number))
@@ -235,6 +245,7 @@ class DataClient:
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Want these no more."""
+        self._process.require()
         with self._lock:
             self._tell(self._machine.requests.cancel(numbers))
 
@@ -256,14 +267,17 @@ class DataClient:
             self._lock.notify_all()
 
     def close(self) -> None:
-        """Leave."""
+        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        if not self._process.is_this:
+            return
         with self._lock:
             if self._is_closing:
                 return
             self._is_closing = True
             self._tell(())
             self._lock.notify_all()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # where a garbage collector may run as well
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -277,6 +291,7 @@ class DataClient:
 
     def _begin_pass(self) -> int:
         """Its number; one that was on is over."""
+        self._process.require()
         with self._lock:
             self._is_stopped = False
             self._passes += 1
@@ -285,6 +300,7 @@ class DataClient:
             return self._passes
 
     def _check_is_on(self, number: int) -> None:
+        self._process.require()
         if number != self._passes:
             raise UserError(
                 "another pass over these batches has begun, which ends this one; go on with that one, or "
@@ -307,6 +323,7 @@ class DataClient:
 
     def _is_there(self) -> bool:
         """Wait until a server is there; False where that is not wanted any more."""
+        self._process.require()
         with self._lock:
             if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
                 raise MachineError(
@@ -473,7 +490,7 @@ def client_at(
 ) -> DataClient:
     """A connection to the pool that listens there; the rest as `DataClient` has it. Raises UserError for a
     name that leads nowhere."""
-    found = address_of(host)
+    found = address_of(host, port)
     return DataClient(
         token,
         str(Address.at_port(found, port)),

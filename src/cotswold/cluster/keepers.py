@@ -158,10 +158,14 @@ class Keepers:
         """A server or a client is to know where controllers are."""
         self.post.send(client, Controllers(tuple(self.controllers.items())))
 
-    def ended(self, name: str, why: str, now: float) -> None:
-        """A process has ended, which is one of these: it is replaced when it is due."""
+    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
+        """Replace a process, which is one of these, when that is due.
+
+        Controllers are told that a server has ended only if its end ``is_seen``. A server that was lost may
+        live and act: its lease decides.
+        """
         self._addresses.pop(name, None)
-        if name != CONTROLLER:
+        if name != CONTROLLER and is_seen:
             self.post.send(CONTROLLERS, Ended(name, why))
         life = disk_of(name)
         self._due[life] = name if name == CONTROLLER else next_of(name)

@@ -12,10 +12,10 @@ import os
 import selectors
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
+
+from cotswold.cluster.transport.folder import short_folder
 
 VARIABLE = "COTSWOLD_NOTICE"
 
@@ -24,7 +24,7 @@ class Notice:
     """Where the lender of a machine is asked; to be closed."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="cotswold-", dir="/tmp"))  # of mode 0700
+        self._folder = short_folder()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._folder / "notice"))
         self._listener.listen()

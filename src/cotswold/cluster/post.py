@@ -126,12 +126,15 @@ class Post:
         if not isinstance(event, Frame) or KEY in event.header:
             return event
         try:
-            first, *others = decode(event.header, event.buffers)
+            found = decode(event.header, event.buffers, self._count)
         except MalformedError as error:
-            self.endpoint.refused[self._reason(error)] += 1
+            self._count(error)
             return None
-        self._letters.extend(Letter(event.sender, each) for each in others)
-        return Letter(event.sender, first)
+        self._letters.extend(Letter(event.sender, each) for each in found)
+        return self._letters.popleft() if self._letters else None
+
+    def _count(self, error: MalformedError) -> None:
+        self.endpoint.refused[self._reason(error)] += 1
 
     def _reason(self, error: MalformedError) -> str:
         """What is counted: of messages of another release the name, of some such names."""

@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import re
-import select
 import signal
 import socket
 import sys
@@ -32,8 +31,9 @@ from cotswold.cluster.cluster_secret import tokens_said, without_secrets
 from cotswold.cluster.ray_agent import Agent, Facts, Refused
 from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
-from cotswold.host import Call, Token, token
+from cotswold.host import Call, Token, is_readable, token
 from cotswold.host.fork_server import END_SECONDS, START_SECONDS
+from cotswold.host.processes import LOST
 
 _JOIN_SECONDS = 60.0
 _HEAD_SECONDS = 2.0
@@ -287,7 +287,8 @@ class RayProcess:
         return self._ending
 
     def code(self) -> int | None:
-        """Its exit code, or minus a signal's number; None while it runs."""
+        """Its exit code, or minus a signal's number; `LOST` if contact with its machine was lost; None while
+        it runs."""
         return None if self._end is None else self._end[0]
 
     def why(self) -> str:
@@ -305,9 +306,9 @@ class RayProcess:
             return
         self.is_let_go = True
         self._agent.end.remote(self._key)
-        select.select([self._ending], [], [], END_SECONDS)
+        is_readable(self._ending, END_SECONDS)
         if self._end is None:
-            self._end = -signal.SIGKILL, "was killed, and has not ended yet"
+            self._end = LOST, f"was sent SIGKILL, and its machine {self.machine} has not reported its end"
         os.close(self._ending)
         self._ending = -1
 
@@ -319,7 +320,10 @@ class RayProcess:
         self._agent.ended.remote(self._key).future().add_done_callback(self._hear)
 
     def _hear(self, future: Future[tuple[int, str]]) -> None:
-        """In a thread of Ray's: it has ended, or its machine has gone."""
+        """In a thread of Ray's: the process has ended, or contact with its agent is lost.
+
+        Ray also calls an agent dead that it cannot reach. Then nobody has seen the process end.
+        """
         try:
             end = future.result()
         except Exception as error:
@@ -327,7 +331,7 @@ class RayProcess:
                 self._watch()  # it may be there again
                 return
             self._machine.is_lost = True
-            end = -signal.SIGKILL, f"was lost with its machine {self.machine} ({_words(error)})"
+            end = LOST, f"was lost with its machine {self.machine} ({_words(error)})"
         self._end = self._end or end
         os.write(self._told, b"\n")  # nobody reads it: it can be read for ever
         os.close(self._told)

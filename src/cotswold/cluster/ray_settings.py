@@ -15,7 +15,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from cotswold.errors import MissingExtraError, UserError
+from cotswold.errors import MissingExtraError, UserError, install
 from cotswold.host import Token, token_of
 from cotswold.host.token import VARIABLE
 
@@ -32,7 +32,7 @@ def require_ray() -> None:
     """Raise MissingExtraError where there is no Ray, or one that knows no token."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError(
-            "machines are joined by Ray, which is not installed; pip install 'cotswold[cluster]', or leave "
+            f"machines are joined by Ray, which is not installed; run {install('cluster')}, or leave "
             "--address away to use this machine alone"
         )
     version = importlib.metadata.version("ray")

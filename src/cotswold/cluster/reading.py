@@ -68,26 +68,39 @@ def reader(hint: Any) -> Reader:
 
 @cache
 def class_reader(kind: type) -> Reader:
-    """How a dataclass is read: a list of its name and its fields in order."""
+    """How a dataclass is read: a list of its name and its fields in order.
+
+    Releases append fields that have defaults: what comes behind the fields of this release is skipped, and
+    what a release before did not know has its default.
+    """
     hints = get_type_hints(kind)
     own = [hints[each.name] for each in dataclasses.fields(kind)]
     readers, enough = [reader(each) for each in own], [_enough(each) for each in own]
-    name, length = kind.__name__, len(readers) + 1
+    name, least, most = kind.__name__, 1 + required(kind), 1 + len(readers)
     known: dict[tuple[type, ...], list[int]] = {}
     """By the types of what came, if it was such a one once: which fields are more than their types."""
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
-        if not isinstance(value, list) or len(value) != length or value[0] != name:
+        if not isinstance(value, list) or len(value) < least or value[0] != name:
             raise MalformedError(f"no {name}")
-        kinds, fields = tuple(map(type, value)), value[1:]
+        fields = value[1:most]
+        kinds = tuple(map(type, fields))
         places = known.get(kinds)
-        for place in range(length - 1) if places is None else places:
+        for place in range(len(fields)) if places is None else places:
             fields[place] = readers[place](fields[place], buffers)
         if places is None:
-            known[kinds] = [place for place, each in enumerate(kinds[1:]) if each not in enough[place]]
+            known[kinds] = [place for place, each in enumerate(kinds) if each not in enough[place]]
         return kind(*fields)
 
     return read
+
+
+def required(kind: type) -> int:
+    """How many fields of a dataclass have no default."""
+    return sum(
+        each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        for each in dataclasses.fields(kind)
+    )
 
 
 def _enough(hint: Any) -> frozenset[type]:

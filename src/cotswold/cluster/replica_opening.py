@@ -356,6 +356,7 @@ class ReplicaOpening(Opening):
             self._learning.unit_norm,
             self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
             dict(made.products),
+            deals=True,
         )
         versions = () if self._snapshot is None else self._snapshot.versions
         traffic = self._learning.traffic

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
 from cotswold.server import messages as m
 from cotswold.server.dispatching import State
 from cotswold.server.ranges import size as size_of
@@ -193,9 +195,11 @@ class Replicas:
 
     def pause(self) -> None:
         """Hand out no more, and wait until all that was handed out is settled: the vectors then have exactly
-        the samples that count, and do not change. Raises as `proceed`."""
-        self._machine.is_paused = True
-        self._conversation.wait(lambda: not self._machine.ledger.open)
+        the samples that count, and do not change. Raises as `proceed`.
+
+        Samples that some servers have and others lack are handed out first, until all have them."""
+        self._machine.is_paused, ledger = True, self._machine.ledger
+        self._conversation.wait(lambda: not (ledger.open or ledger.divided))
 
     def go_on(self) -> None:
         """Hand out samples again."""
@@ -222,6 +226,7 @@ class Replicas:
         while len(versions) < len(self._begun.shards):  # some may be on their way to another server
             self._conversation.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
+        self._machine.ledger.tear()  # where servers lost their memory once all was over
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
 
     def begin_checkpoint(self) -> bool:
@@ -284,12 +289,17 @@ class Replicas:
             if isinstance(message, Counts):
                 counts[message.server] = message
 
-        asked = list(self._conversation.servers)
-        for server in asked:
-            self._conversation.post.send(server, self._conversation.counting)
-        self._conversation.hearing(
-            hear, lambda: counts.keys() >= set(asked) & set(self._conversation.servers)
-        )
+        conversation, asked = self._conversation, list(self._conversation.servers)
+
+        def owing() -> list[str]:
+            here = set(conversation.servers)
+            return [name for name in asked if name in here and name not in counts]
+
+        def asking() -> list[m.Send]:
+            return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
+
+        conversation.deliver(asking())
+        conversation.hearing_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:
@@ -335,6 +345,7 @@ def open_replicas(
     ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
     parameters. The rest is as for `open_cluster`.
     """
+    require_descriptors(settings.processes.members + (evaluator is not None))
     with ExitStack() as opened:
         token = token or Token.new()
         resources = ExitStack()

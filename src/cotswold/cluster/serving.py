@@ -36,6 +36,7 @@ from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
@@ -359,6 +360,7 @@ def open_serving(
     its rule keeps; ``before`` is the account of that run. Raises UserError and MachineError where processes
     cannot be started, or nobody can listen there.
     """
+    require_descriptors(settings.servers + 1)
     with ExitStack() as opened:
         resources = ExitStack()
         opened.push(resources)

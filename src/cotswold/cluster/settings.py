@@ -87,6 +87,13 @@ class ClusterSettings:
         return self.server_copies > 1 or self.disks is not None or bool(self.standing)
 
     @property
+    def members(self) -> int:
+        """Processes with which the coordinator speaks, an evaluator not counted. As many speak with a server,
+        or fewer; of servers that outlive the run the number is not known."""
+        servers = 0 if self.standing else self.servers
+        return self.workers + servers + (self.keeps_copies and not self.standing)
+
+    @property
     def copying(self) -> Copying:
         """How servers keep copies."""
         return Copying(least=self.server_copies_min, way=self.replication)

@@ -15,6 +15,7 @@ from cotswold.cluster.transport import Endpoint
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.host import Call, Process, Processes
 from cotswold.host.process import is_stopped
+from cotswold.host.processes import LOST
 
 _PATIENCE_SECONDS = 0.5
 """Before the second start in a row of a worker that never joined; doubled each time."""
@@ -64,6 +65,8 @@ class Staff:
         self._looked = 0.0
         self.replaced = 0
         """Starts in the place of workers that ended."""
+        self._lost: set[str] = set()
+        """Processes whose end nobody saw."""
         self._killed: dict[str, str] = {}
         """Why processes were killed that have not ended yet."""
         self.last_words = ""
@@ -154,6 +157,10 @@ class Staff:
         """Whether a signal has stopped a process that runs, on this machine; others are not known of."""
         return self.machine_of(name) == socket.gethostname() and is_stopped(self.pid_of(name))
 
+    def is_lost(self, name: str) -> bool:
+        """Whether contact with a process was lost, so that it may still run."""
+        return name in self._lost
+
     def is_watched(self, name: str) -> bool:
         """Whether a process of this name runs."""
         return name in self._started
@@ -228,6 +235,8 @@ class Staff:
         why = self._killed.pop(name, "") or process.why()
         process.end()
         code = process.code() or 0
+        if code == LOST:
+            self._lost.add(name)
         if name in self._workers:
             self._workers.discard(name)
             del self._places[name]

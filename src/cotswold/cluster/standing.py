@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from cotswold.cluster.messages import Count, Serving
+from cotswold.cluster.news import News
 from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.transport.address import Address
+from cotswold.cluster.transport.address import Address, is_ipv6
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, read_object, replace_file, take
 from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
@@ -41,10 +42,15 @@ def place_of(text: str) -> tuple[str, int]:
 
     >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
     (('10.0.0.1', 7400), ('10.0.0.1', 7400))
+    >>> place_of("[::1]:7401"), place_of("::1")
+    (('::1', 7401), ('::1', 7400))
     """
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or text.strip().endswith("]"):
-        host, port = text.strip(), str(PORT)
+    text = text.strip()
+    if is_ipv6(text):
+        text = f"[{text}]"
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(PORT)
     is_bracketed = host.startswith("[") and host.endswith("]")
     is_name = bool(_HOST.fullmatch(host)) or (is_bracketed and ":" in host)
     host = host.removeprefix("[").removesuffix("]")
@@ -76,15 +82,18 @@ def controllers_at(places: Sequence[str]) -> dict[str, str]:
     """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
     not known."""
     found = [place_of(each) for each in places]
+    numbers: dict[str, str] = {}
     for host, _ in found:
         try:
-            socket.getaddrinfo(host, None)
+            ways = socket.getaddrinfo(host, None)
+            is_reached_by_name = any(family == socket.AF_INET for family, *_ in ways)
+            numbers[host] = host if is_reached_by_name else str(ways[0][4][0])
         except OSError as error:
             raise UserError(
                 f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
                 "its address, or a name that this machine knows"
             ) from error
-    return {name_at(*each): str(Address.at_port(*each)) for each in found}
+    return {name_at(host, port): str(Address.at_port(numbers[host], port)) for host, port in found}
 
 
 class StandingServers:
@@ -114,8 +123,7 @@ class StandingServers:
         """Whether who leads knows the run; None before one has."""
         self._was_known = True
         """What was told of that last."""
-        self._seen: set[tuple[str, str]] = set()
-        """(name, sentence) of what has happened, and is known."""
+        self._news = News()
 
     def _write_note(self) -> None:
         if self._note is not None:
@@ -188,14 +196,11 @@ class StandingServers:
         is_there = any(each.run == self.run for each in looked.runs)
         self._is_known = is_there if is_there or self._is_known is not None else None
         since = time.monotonic() - self._began
-        new = [
+        return [
             each
-            for each in looked.events
-            if (each.name, each.sentence) not in self._seen
-            and (each.run == self.run if each.run else each.seconds < since)
+            for each in self._news.new(looked, time.monotonic())
+            if (each.run == self.run if each.run else each.seconds < since)
         ]
-        self._seen.update((each.name, each.sentence) for each in new)
-        return new
 
     def is_one(self, name: str) -> bool:
         """None of them is a process of the run."""
@@ -207,7 +212,7 @@ class StandingServers:
     def tell(self, client: str) -> None:
         """Where controllers are, a client has been told for ever."""
 
-    def ended(self, name: str, why: str, now: float) -> None:
+    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """That is somebody else's."""
 
     def create(self, wanted: Create) -> None:

@@ -19,6 +19,7 @@ begins anew with what the disks have."""
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,7 @@ from cotswold.server.names import counted
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""
 PRELOADED = ("cotswold.cluster.roles.keeper", "cotswold.cluster.roles.controller")
+_NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
 _TICK_SECONDS = 0.1
 _END_SECONDS = FINISH_SECONDS + 2.0
 """After which a process is killed that was asked to end."""
@@ -106,6 +108,9 @@ class StationSettings:
     """Whether there may be a controller here; there is none where servers alone are added."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "at", _without_brackets(self.at))
+        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
+        object.__setattr__(self, "roads", roads)
         if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
             raise UserError(f"servers={self.servers}, and no controller is to be on {self.at}: nothing to do")
         self._check_addresses()
@@ -147,13 +152,29 @@ class StationSettings:
     @property
     def prefix(self) -> str:
         """With which the names of its servers begin."""
-        return f"server-{self.name or self.at.replace(':', '-').replace('.', '-')}"
+        return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
+
+
+def _recovered(settings: StationSettings) -> str:
+    """What was done about a lost state of the controllers, in words; empty if nothing was."""
+    disks = settings.folder / DISKS
+    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
+        return ""
+    from cotswold.cluster.recovery import recover_alone
+
+    return recover_alone(settings.folder / STATE, disks)
+
+
+def _without_brackets(address: str) -> str:
+    """An IPv6 address as it is written without a port."""
+    inner = address.removeprefix("[").removesuffix("]")
+    return inner if address == f"[{inner}]" else address
 
 
 def _is_every(address: str) -> bool:
     """Whether it means every address of a machine."""
     try:
-        return ipaddress.ip_address(address.strip("[]")).is_unspecified
+        return ipaddress.ip_address(address).is_unspecified
     except ValueError:  # a name
         return False
 
@@ -218,11 +239,15 @@ class Station:
             self._lives: dict[str, Life] = {}
             self._names: dict[str, str] = {}
             """Of those who run: whose life it is."""
+            self._keys: dict[str, str] = {}
+            """Secrets of servers that run, or of whose end controllers are told."""
             self._served: set[str] = set()
             """Names of those that have come as far as to serve."""
             self._untold: dict[str, tuple[str, float]] = {}
             """Servers that ended, why and when, of which controllers are told again for a while."""
             self._told = 0.0
+            if said := _recovered(settings):
+                self._on_event("state", settings.prefix, said)
             is_new = settings.owns_state and not (settings.folder / STATE).exists()
             self._disks = Names(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             self._refuse_strange_disks()
@@ -413,7 +438,8 @@ class Station:
         """Controllers hear of whoever has ended; again and again, for a connection may lose a message."""
         self._told = now
         self._untold = {name: told for name, told in self._untold.items() if now - told[1] < _TELLING_SECONDS}
-        ended = [Ended(name, why) for name, (why, _) in self._untold.items()]
+        self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._untold}}
+        ended = [Ended(name, why, self._keys.get(name, "")) for name, (why, _) in self._untold.items()]
         sends = [Send(to, each) for each in ended for to in self._controllers]
         self._post.deliver(sends)
 
@@ -432,7 +458,9 @@ class Station:
 
     def _server(self, name: str) -> Call:
         settings = self._settings
+        self._keys[name] = secrets.token_hex(16)
         told: dict[str, object] = {
+            "key": self._keys[name],
             "host": settings.name or settings.at,
             "controllers": self._controllers,
             "copying": asdict(settings.copying),

@@ -16,6 +16,8 @@ _WINDOW_SECONDS = 5.0
 """Rates are means over so long."""
 _ASK_SECONDS = 1.0
 """How often a server is asked for its counts, once it has answered."""
+_ASK_AGAIN_SECONDS = 10.0
+"""After which it is asked again where it has not: the question may not have reached it."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class _Counted:
 
     asked: float | None = None
     """Since when an answer is awaited."""
+    sent: float = float("-inf")
+    """When it was asked last."""
     answered: float = float("-inf")
     counts: Counts | None = None
     leads: tuple[int, int] | None = None
@@ -170,10 +174,13 @@ class Watching:
     def to_ask(self, name: str, now: float) -> bool:
         """Whether a server is to be asked for its counts now; it is then taken for asked."""
         server = self._servers.setdefault(name, _Counted())
-        if server.asked is not None or now - server.answered < _ASK_SECONDS:
-            return False
-        server.asked = now
-        return True
+        if server.asked is None:
+            is_due = now - server.answered >= _ASK_SECONDS
+        else:
+            is_due = now - server.sent >= _ASK_AGAIN_SECONDS
+        if is_due:
+            server.asked, server.sent = server.asked or now, now
+        return is_due
 
     def silent_seconds(self, name: str, now: float) -> float:
         """For how long a server has not answered; 0 for one that does, or was not asked."""

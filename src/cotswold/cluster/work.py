@@ -20,6 +20,9 @@ from cotswold.server.messages import Shard
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
 
+LEFT_OUT = "left_out"
+"""The detail that says how many samples do not count in means."""
+
 
 @dataclass(frozen=True)
 class PortionSum:
@@ -30,6 +33,11 @@ class PortionSum:
     samples: int
     details: Mapping[str, float]
     """Further sums, such as how many were right."""
+
+    @property
+    def weight(self) -> float:
+        """Samples that count in means: fewer than there are if the loss leaves some out."""
+        return self.samples - self.details.get(LEFT_OUT, 0.0)
 
 
 @dataclass(frozen=True)
@@ -304,10 +312,11 @@ def portions_of(held: int, portion: int) -> list[tuple[int, int]]:
 
 
 def means_of(sums: Sequence[PortionSum]) -> Mapping[str, float] | None:
-    """Means over held-out patterns: ``loss``, and each detail; None without patterns."""
-    samples = sum(each.samples for each in sums)
-    if not samples:
+    """Means over held-out patterns: ``loss``, and each detail; None without patterns that count."""
+    weight = sum(each.weight for each in sums)
+    if not weight:
         return None
-    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in sums[0].details}
+    names = dict.fromkeys(name for each in sums for name in each.details if name != LEFT_OUT)
+    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in names}
     totals = {"loss": sum(each.value for each in sums), **details}
-    return {name: total / samples for name, total in totals.items()}
+    return {name: total / weight for name, total in totals.items()}

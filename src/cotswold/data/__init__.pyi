@@ -5,6 +5,7 @@ from .dataset import StoreDataset as StoreDataset
 from .labelling import Labelling as Labelling
 from .making import Maker as Maker
 from .making import keys as keys
+from .opening import open_asked as open_asked
 from .opening import open_samples as open_samples
 from .opening import open_source as open_source
 from .opening import open_vectors as open_vectors
@@ -57,6 +58,7 @@ __all__ = [
     "differing",
     "keys",
     "of_pictures",
+    "open_asked",
     "open_samples",
     "open_source",
     "open_vectors",

@@ -153,3 +153,15 @@ def _empty(root: Path, folders: Iterable[Path], names: Iterable[str]) -> list[st
 
 def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+class PictureFile(FolderSource):
+    """One picture, called as its file is."""
+
+    def __init__(self, path: Path, labels: Labels) -> None:
+        self._root, self._closed, self._empty = path.parent, [], []
+        NamedFiles.__init__(self, str(path), [path.name], labels)
+
+    def contents(self) -> Sequence[object]:
+        """The digest of the file."""
+        return digests(self._root / self._names[0], self._root, self._names)

@@ -15,7 +15,15 @@ from typing import Any
 from cotswold.data import store_layout
 from cotswold.data.store_layout import Chunk
 from cotswold.errors import MachineError, StoreError
-from cotswold.files import MalformedError, disk_errors, open_reading, read_object, replace_file, take
+from cotswold.files import (
+    MalformedError,
+    disk_errors,
+    expanded,
+    open_reading,
+    read_object,
+    replace_file,
+    take,
+)
 from cotswold.files.checksum import crc32
 
 MANIFEST = "manifest.json"
@@ -52,7 +60,7 @@ def checksum(content: dict[str, Any]) -> str:
 
 def is_store(name: str | Path) -> bool:
     """Whether a name is that of a folder with a store in it."""
-    return (Path(name).expanduser() / MANIFEST).is_file()
+    return (expanded(name) / MANIFEST).is_file()
 
 
 def read_manifest(store: Path) -> dict[str, Any]:

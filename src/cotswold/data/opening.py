@@ -14,6 +14,7 @@ from cotswold.data.ocr import japanese_source
 from cotswold.data.source import Kind, Labels, Source
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
+from cotswold.files import expanded
 
 PICTURES = (
     "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
@@ -124,6 +125,18 @@ def open_samples(
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
 
 
+def open_asked(
+    path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
+) -> Source | VectorSource:
+    """Open samples that a network is asked about: as `open_samples`, and a single picture as well."""
+    from cotswold.data.folder import PictureFile, is_picture
+
+    where = expanded(path)
+    if kind in ("pictures", None) and is_picture(where.name) and where.is_file():
+        return PictureFile(where, labels)
+    return open_samples(path, kind, labels=labels)
+
+
 def kind_of(path: str | Path) -> Kind:
     """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
     tells. Raises SourceError for a source that is missing or cannot be read."""
@@ -209,7 +222,7 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     """A folder or a regular file."""
     if not str(path):
         raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
-    where = Path(path).expanduser()
+    where = expanded(path)
     if not where.exists():
         scheme, colon, _ = str(path).partition(":")
         known = joined.schemes() if colon and scheme.isidentifier() else []

@@ -47,7 +47,7 @@ from cotswold.data.vector_work import VectorWork
 from cotswold.data.vectors import VectorSource
 from cotswold.data.worker_pool import WorkerPool
 from cotswold.errors import UserError
-from cotswold.files import real_folder
+from cotswold.files import expanded, real_folder
 from cotswold.host import granted_cores
 
 Progress = Callable[[int, int], None]
@@ -117,7 +117,7 @@ def prepare(
     )
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
-    path = Path(out).expanduser()
+    path = expanded(out)
     settled = () if (path / MANIFEST).exists() else source.settle()
     notes = tuple(filter(None, (decided.why, *settled)))
     with claimed(path):

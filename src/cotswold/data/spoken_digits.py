@@ -27,7 +27,7 @@ from cotswold.data.labelling import Labelling
 from cotswold.data.number_files import UNPACKED_BYTES_MAX, too_much
 from cotswold.data.source import Labels, chosen, hashed
 from cotswold.data.vectors import VectorArray, VectorSource
-from cotswold.errors import MissingExtraError, SourceError
+from cotswold.errors import MissingExtraError, SourceError, install
 
 STATES = 3
 """States of a digit."""
@@ -151,7 +151,5 @@ def _soundfile() -> Any:
     try:
         import soundfile
     except ImportError as error:
-        raise MissingExtraError(
-            "recordings in FLAC need soundfile; run `pip install cotswold[speech]`"
-        ) from error
+        raise MissingExtraError(f"recordings in FLAC need soundfile; run {install('speech')}") from error
     return soundfile

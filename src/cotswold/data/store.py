@@ -28,7 +28,7 @@ from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
 from cotswold.errors import StoreError, UserError
-from cotswold.files import MalformedError
+from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
 
 _INT64 = np.dtype(np.int64)
@@ -50,7 +50,7 @@ class Store:
     are."""
 
     def __init__(self, path: str | Path) -> None:
-        self._open(Path(path).expanduser())
+        self._open(expanded(path))
         faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
         if faults:
             raise StoreError(faults[0])
@@ -72,7 +72,7 @@ class Store:
     def unchecked(cls, path: str | Path) -> Store:
         """A store of which only the manifest is looked at, for whoever wants to know all that is wrong."""
         store = cls.__new__(cls)
-        store._open(Path(path).expanduser())
+        store._open(expanded(path))
         return store
 
     def __repr__(self) -> str:

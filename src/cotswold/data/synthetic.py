@@ -25,8 +25,8 @@ from PIL import Image
 from cotswold.data.contents import digests
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
-from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError
-from cotswold.files import PARTIAL, disk_errors, writing_whole
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
+from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
 
 _PHOTOGRAPHS = (
     ("skimage", "data/astronaut.png"),
@@ -150,7 +150,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
     What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
     written. Raises UserError where ``out`` is complete or holds anything else.
     """
-    root = Path(out).expanduser()
+    root = expanded(out)
     sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
     wanted = {
         root / name / f"{source.name(index)}.png": (source, index)
@@ -250,5 +250,5 @@ def _installed(package: str, file: str) -> Path:
             return Path(place) / file
     raise MissingExtraError(
         f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
-        "run `pip install cotswold[demo]`"
+        f"run {install('demo')}"
     )

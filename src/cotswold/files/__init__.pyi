@@ -10,6 +10,8 @@ from .durable import replacing as replacing
 from .durable import sync_folder as sync_folder
 from .durable import write_all as write_all
 from .durable import writing_whole as writing_whole
+from .home import expanded as expanded
+from .home import home as home
 from .lock import DirectoryLock as DirectoryLock
 from .lock import Holder as Holder
 from .lock import holder_of as holder_of
@@ -32,7 +34,9 @@ __all__ = [
     "create_file",
     "disk_errors",
     "durable_file",
+    "expanded",
     "holder_of",
+    "home",
     "is_full",
     "open_file",
     "open_reading",

@@ -1,6 +1,8 @@
 from .channel import Channel as Channel
 from .cores import granted_cores as granted_cores
 from .cores import waiting_settings as waiting_settings
+from .descriptors import is_readable as is_readable
+from .descriptors import wake_pipe as wake_pipe
 from .fork_server import ForkServer as ForkServer
 from .forked import inherited as inherited
 from .interface import address_for_peers as address_for_peers
@@ -61,6 +63,7 @@ __all__ = [
     "how",
     "inherited",
     "interface_to",
+    "is_readable",
     "is_signed",
     "keep_freed_bytes",
     "listener_at",
@@ -72,4 +75,5 @@ __all__ = [
     "token_in",
     "token_of",
     "waiting_settings",
+    "wake_pipe",
 ]

@@ -38,6 +38,7 @@ LENGTH = struct.Struct("=I")
 THREADS = "OMP_NUM_THREADS"
 _WORDS_BYTES_MOST = 4096
 _FILES_OF_START = 2
+NO_FILES = "the fork server has no open files left; allow more (ulimit -n)"
 
 
 @dataclass
@@ -98,8 +99,13 @@ class ForkLoop:
             return False
         if "let_go" in request:
             self._let_go(request["let_go"])
-        else:
+        elif len(files) == _FILES_OF_START:
             self._start(request, *files)
+        else:  # the system drops those for which this process has no number left (MSG_CTRUNC)
+            if files:  # whoever asks gets no answer where even the first is missing, and hears the end of it
+                _tell(files[0], error=NO_FILES)
+            for file in files:
+                os.close(file)
         return True
 
     def _start(self, request: dict[str, Any], status: int, output: int) -> None:

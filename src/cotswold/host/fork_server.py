@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
@@ -20,9 +20,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
 from cotswold.host.child import Child
 from cotswold.host.cores import granted_cores
-from cotswold.host.fork_loop import THREADS, send
+from cotswold.host.fork_loop import NO_FILES, THREADS, send
 from cotswold.host.forked import Fork
-from cotswold.host.processes import Call, how
+from cotswold.host.processes import LOST, Call, how
 
 START_SECONDS = 120.0
 """The longest that a start may take: the first waits for the imports."""
@@ -222,9 +222,9 @@ class Forked:
         self._status = -1
 
     def _wait(self, deadline: float) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._status, selectors.EVENT_READ)
-            selector.select(max(deadline - time.monotonic(), 0))
+        poll = select.poll()  # a selector would need a descriptor, of which there may be none left
+        poll.register(self._status, select.POLLIN)
+        poll.poll(1000 * max(deadline - time.monotonic(), 0))
 
     def _read(self) -> None:
         """Take in what the server has told."""
@@ -254,5 +254,11 @@ class Forked:
     def _lost(self) -> None:
         if self._code is None:
             code = self._server.code()
+            if self.pid == 0 and code is None:
+                self._code, self._why = 1, NO_FILES
+                return
             end = "ended" if code is None else how(code)
-            self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
+            if sys.platform == "linux":
+                self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
+            else:  # only Linux kills it then
+                self._code, self._why = LOST, f"was lost with the fork server, which {end}"

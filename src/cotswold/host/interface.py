@@ -130,14 +130,24 @@ def _address_to_others(interface: str | None) -> str:
 
 def _own_address(target: str) -> str:
     """The address from which this host would speak to ``target``; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    try:
+        found = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
+    except _UNKNOWN:
+        return ""
+    for family, kind, protocol, _, place in sorted(found, key=_is_ipv6):
         try:
-            udp.connect((target, 9))
-        except _UNKNOWN:
-            return ""
-        address = str(udp.getsockname()[0])
-    # all of 127.0.0.0/8 is the loopback, which has one of them
-    return LOOPBACK if address.startswith("127.") else address
+            with socket.socket(family, kind, protocol) as udp:
+                udp.connect(place)
+                address = str(udp.getsockname()[0])
+        except OSError:  # there is no way to this one
+            continue
+        # all of 127.0.0.0/8 is the loopback, which has one of them
+        return LOOPBACK if address.startswith("127.") else address
+    return ""
+
+
+def _is_ipv6(found: tuple[object, ...]) -> bool:
+    return found[0] == socket.AF_INET6
 
 
 def _address_of(name: str) -> str | None:

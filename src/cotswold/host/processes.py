@@ -18,6 +18,9 @@ from typing import Protocol
 
 from cotswold.errors import UserError
 
+LOST = -(1 << 16)
+"""The code of a process whose end nobody saw: contact with its machine was lost, and it may still run."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -79,7 +82,8 @@ class Process(Protocol):
         ...
 
     def code(self) -> int | None:
-        """How it has ended: its exit code, or minus a signal's number; None while it runs."""
+        """How it has ended: its exit code, or minus a signal's number; `LOST` where nobody saw its end, and
+        it may still run; None while it runs."""
         ...
 
     def why(self) -> str:
@@ -122,6 +126,8 @@ class Processes(Protocol):
 
 def how(code: int) -> str:
     """What became of a process, in words."""
+    if code == LOST:
+        return "was lost, and may still run"
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -1,7 +1,7 @@
 """Operands as kernels take them: types by name, maps ``(image, channel, y, x)`` by their pitches.
 
-Knows: strides of maps whose images are last in memory, ``[y][x][channel][image]``. Does not know: what is
-computed from a map.
+Knows: strides of maps whose images are last in memory, ``[y][x][channel][image]``; which tensors have memory
+that a kernel can read. Does not know: what is computed from a map.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+from cotswold.errors import UserError
+
+LOW_ADDRESS = 1 << 40
+"""Addresses below this are compared with what a tensor without memory reports: 0 plus its offset."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +59,45 @@ def required_pitches(x: Tensor) -> Pitches:
 def name_of(dtype: torch.dtype) -> str:
     """A type as kernels call it: ``float32``."""
     return str(dtype).removeprefix("torch.")
+
+
+def pointer_of(x: Tensor) -> int:
+    """The address of a tensor's first value, for a kernel that runs on this processor.
+
+    Every kernel gets its addresses here. Raises UserError for a tensor that has no memory of its own, such as
+    a DTensor or one whose memory was freed, for one on another device, and for a view that torch negates only
+    when it is read.
+    """
+    found = x.data_ptr()
+    if not x.is_cpu or x.is_neg() or (found < LOW_ADDRESS and _lacks_memory(x, found)):
+        raise _unreadable(x)
+    return found
+
+
+def check_on_device(x: Tensor) -> None:
+    """Raise UserError unless a program for CUDA can read a tensor; see `pointer_of`."""
+    found = x.data_ptr()
+    if x.is_neg() or (found < LOW_ADDRESS and _lacks_memory(x, found)):
+        raise _unreadable(x)
+
+
+def _lacks_memory(x: Tensor, found: int) -> bool:
+    return x.numel() > 0 and found == x.storage_offset() * x.element_size()
+
+
+def _unreadable(x: Tensor) -> UserError:
+    shape, kind = tuple(x.shape), type(x).__name__
+    if kind == "DTensor":
+        return UserError(
+            f"a kernel cannot read a DTensor {shape}, which has no memory of its own; call the layer on "
+            "local tensors (to_local()), or split the module with cotswold.mesh.partition and call the whole "
+            "of it"
+        )
+    if _lacks_memory(x, x.data_ptr()):
+        return UserError(
+            f"a kernel cannot read a {kind} {shape} that has no memory of its own, or whose memory was "
+            "freed; give an ordinary tensor"
+        )
+    if x.is_neg():
+        return UserError(f"a kernel cannot read a negated view {shape}; call resolve_neg() on it before")
+    return UserError(f"a kernel for the CPU cannot read a tensor {shape} on {x.device}; use .cpu()")

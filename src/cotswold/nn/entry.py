@@ -1,18 +1,71 @@
 """What every layer does to its inputs before an operation sees them.
 
-Knows: numbers, shapes and dtypes that a layer accepts, batches of one, autocast, export to ONNX. Does not
-know: the operations.
+Knows: numbers, shapes and dtypes that a layer accepts, batches of one, autocast, export to ONNX, traces by
+torch.fx, parameters that are sharded. Does not know: the operations.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from cotswold.errors import ExportError, GeometryError
+
+P = ParamSpec("P")
+M = TypeVar("M", bound=nn.Module)
+
+
+class Layer(nn.Module):
+    """A module whose parameters keep their order in memory, whatever memory format a model converts to."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return super()._apply(lambda values: _in_order(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
+
+
+def _in_order(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """``fn(values)``, contiguous where ``values`` are.
+
+    ``model.to(memory_format=torch.channels_last)`` converts every parameter of four or five dimensions.
+    Filters have as many dimensions, and are not the pictures that this order is for.
+    """
+    try:
+        found: Tensor | None = fn(values)
+    except RuntimeError as error:
+        if "channels_last" not in str(error):
+            raise
+        found = None  # outside of this block nothing refers to the values, which torch may then swap
+    if found is None:
+        found = fn(values.flatten()).view(values.shape)
+    return found.contiguous() if values.is_contiguous() and not found.is_contiguous() else found
+
+
+def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Callable[..., Tensor]:
+    """A layer's ``forward`` that torch.fx records as one call of the layer, as it does for torch.nn's.
+
+    Raises ExportError where the layer is itself the root of the trace.
+    """
+
+    @wraps(forward)
+    def entered(self: M, x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return _recorded(self, x) if isinstance(x, fx.Proxy) else forward(self, x, *args, **kwargs)
+
+    return entered
+
+
+def _recorded(layer: nn.Module, x: fx.Proxy) -> Any:
+    path = x.tracer.path_of_module(layer)  # type: ignore[attr-defined]  # of the subclass that traces modules
+    if not path:
+        name = type(layer).__name__
+        raise ExportError(
+            f"torch.fx cannot trace {name} by itself: it records the layer as one call of a parent; "
+            f"trace torch.nn.Sequential({name}(...))"
+        )
+    return x.tracer.create_proxy("call_module", path, (x,), {})
 
 
 def _exporting_to_onnx() -> bool:
@@ -82,8 +135,53 @@ def check_shape(layer: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
 
 
 def batched(function: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tensor:
-    """``function(x)``, where an input of ``dims`` dimensions is a batch of one and comes back without it."""
-    return function(x.unsqueeze(0)).squeeze(0) if x.dim() == dims else function(x)
+    """``function(x)``, where an input of ``dims`` dimensions is a batch of one and comes back without it.
+
+    ``function`` returns a new tensor, which nothing else refers to.
+    """
+    if x.dim() != dims:
+        return function(x)
+    y = function(x.unsqueeze(0))
+    return shaped(y, y.shape[1:])
+
+
+def shaped(fresh: Tensor, shape: Sequence[int]) -> Tensor:
+    """A new tensor, which nothing else refers to, in another shape; for autograd the result is not a view.
+
+    ``shape`` adds or drops dimensions of 1. An operation in place rewrites the history of a view, and hooks
+    that were put on the view are lost: FSDP would then free filters that the backward pass reads.
+    """
+    if torch.jit.is_tracing():  # only this way a trace keeps the number of images open
+        return fresh.reshape(*shape)
+    if tuple(fresh.shape) == tuple(shape):
+        return fresh
+    found: Tensor = torch.ops.aten._unsafe_view(fresh, list(shape))
+    return found
+
+
+def fill(values: Tensor, drawn: Tensor) -> None:
+    """Copy values that every rank drew alike into a parameter; a sharded one gets its part of rank 0's."""
+    with torch.no_grad():
+        if not is_sharded(values):
+            values.copy_(drawn)
+            return
+        from torch.distributed.tensor import distribute_tensor
+
+        drawn = drawn.to(values.dtype)
+        values.copy_(distribute_tensor(drawn, values.device_mesh, values.placements))
+
+
+def unsharded(values: Tensor) -> Tensor:
+    """The values; of a sharded parameter those of all ranks, which call this together."""
+    if not is_sharded(values):
+        return values
+    found: Tensor = values.full_tensor()
+    return found
+
+
+def is_sharded(values: Tensor) -> Any:
+    """Whether a tensor is a DTensor; asked without an import of torch.distributed.tensor."""
+    return hasattr(values, "full_tensor")
 
 
 def autocast(*tensors: Tensor) -> list[Tensor]:

@@ -20,7 +20,18 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx, whole
+from cotswold.nn.entry import (
+    Layer,
+    autocast,
+    batched,
+    check_dtype,
+    check_shape,
+    fill,
+    refuse_onnx,
+    shaped,
+    traced_as_leaf,
+    whole,
+)
 
 Extent = int | Sequence[int]
 Padding = Extent | Literal["same", "valid"]
@@ -35,7 +46,7 @@ class _Plane:
     layer: BlockLocal
 
 
-class _LocallyConnected(nn.Module):
+class _LocallyConnected(Layer):
     """What the layers of one, two and three axes share."""
 
     axes: ClassVar[int]
@@ -129,10 +140,11 @@ class _LocallyConnected(nn.Module):
         bound = 1 / math.sqrt(self._fan_in())
         for values in (self.weight, self.bias):
             if values is not None and not values.is_meta:
-                drawn = torch.empty(values.shape, dtype=torch.float32, device="cpu").uniform_(-bound, bound)
-                with torch.no_grad():
-                    values.copy_(drawn)
+                drawn_as = torch.complex64 if values.is_complex() else torch.float32
+                drawn = torch.empty(values.shape, dtype=drawn_as, device="cpu").uniform_(-bound, bound)
+                fill(values, drawn)
 
+    @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
         """Responses, ``(image, channel, *output_size)``; without the batch dimension where ``x`` has none."""
         refuse_onnx(self)
@@ -154,10 +166,12 @@ class _LocallyConnected(nn.Module):
                 responses.append(ops.local_layer(read, filters, own, plane.layer))
             else:
                 responses.append(ops.local_product(read, filters, plane.layer))
-        y = torch.stack(responses, 1) if len(responses) > 1 else responses[0].unsqueeze(1)
-        images, depth, _, *area = y.shape
-        y = y.reshape(images, depth, self._volume(self.block)[0], self.out_channels, *area)
-        return y.permute(0, 3, 1, 2, 4, 5).reshape(images, self.out_channels, *self.output_size)
+        behind = self._volume(self.block)[0]
+        if len(responses) == behind == 1:
+            return shaped(responses[0], (x.shape[0], self.out_channels, *self.output_size))
+        # neurons of a block are ordered [plane in block][out channel]
+        planes = [plane for response in responses for plane in response.chunk(behind, 1)]
+        return torch.stack(planes, 2)
 
     def _read(self, maps: Tensor, plane: _Plane) -> Tensor:
         start, stop = (edge * self.in_channels for edge in plane.inputs)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import Smoothing
-from cotswold.nn.entry import batched, check_floating, check_tensor, refuse_onnx, whole
+from cotswold.nn.entry import batched, check_floating, check_tensor, refuse_onnx, traced_as_leaf, whole
 
 Padding = Literal[0, "same"]
 
@@ -58,6 +58,7 @@ class L2Pool2d(_OverMaps):
         self.smoothing = _smoothing(kernel_size, padding)
         self.epsilon = epsilon
 
+    @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
         """The pooled maps; raises GeometryError where the window does not fit."""
         self._enter(x)
@@ -87,6 +88,7 @@ class LocalContrastNorm2d(_OverMaps):
         self.smoothing = _smoothing(window, padding)
         self.floor = floor
 
+    @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
         """The normalised maps; raises GeometryError where the window does not fit."""
         self._enter(x)

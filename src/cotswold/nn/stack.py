@@ -7,18 +7,29 @@ Knows: objective (1), what is learnt and what is fixed. Does not know: how a sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from cotswold import ops
 from cotswold.geometry import StackGeometry
-from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx
+from cotswold.nn.entry import (
+    Layer,
+    autocast,
+    batched,
+    check_dtype,
+    check_shape,
+    fill,
+    is_sharded,
+    refuse_onnx,
+    traced_as_leaf,
+    unsharded,
+)
 from cotswold.ops.layout import lay_out
 
 
-class SparseAutoencoderStack(nn.Module):
+class SparseAutoencoderStack(Layer):
     """Linear local filters of norm 1, L2 pooling, contrast normalisation; decoded by the same filters.
 
     Maps are ``(image, channel, y, x)``, or one without a batch dimension. Learnt are ``filters``, W~,
@@ -50,7 +61,7 @@ class SparseAutoencoderStack(nn.Module):
         like = torch.empty(0, device=device, dtype=dtype)
         wide = torch.promote_types(like.dtype, torch.float32)  # what is few is not stored in half precision
         self.filters = nn.Parameter(like.new_empty(geometry.filters.filters_shape))
-        self.alpha = nn.Parameter(like.new_ones((), dtype=wide))
+        self.alpha = nn.Parameter(like.new_ones(1, dtype=wide))  # FSDP shards no parameter without dimensions
         self.register_buffer("norms", like.new_ones(geometry.filters.norms_shape, dtype=wide))
         self.register_buffer("gain", like.new_ones((), dtype=wide))
         self.reset_parameters()
@@ -60,11 +71,12 @@ class SparseAutoencoderStack(nn.Module):
         if self.filters.is_meta:
             return
         layer, like = self.geometry.filters, self.filters
+        fill(like, ops.random_filters(layer, self.seed, self.index, like.dtype, like.device))
         with torch.no_grad():
-            like.copy_(ops.random_filters(layer, self.seed, self.index, like.dtype, like.device))
             for ones in (self.alpha, self.norms, self.gain):
                 ones.fill_(1)
 
+    @traced_as_leaf
     def forward(self, x: Tensor) -> Tensor:
         """The map that the next stack reads, ``geometry.output``: filtered, pooled, normalised."""
         return self._enter(
@@ -118,7 +130,7 @@ class SparseAutoencoderStack(nn.Module):
             filters=self.filters.detach(),
             norms=self.norms,
             momentum=momentum,
-            alpha=self.alpha.detach(),
+            alpha=self.alpha.detach().view(()),
             gain=self.gain,
         )
 
@@ -134,8 +146,21 @@ class SparseAutoencoderStack(nn.Module):
         """Training or evaluation mode; the latter records the norms of the filters."""
         if not mode and not self.filters.is_meta:
             with torch.no_grad():
-                self.norms.copy_(ops.filter_norms(self.filters))
+                self.norms.copy_(ops.filter_norms(unsharded(self.filters)))
         return super().train(mode)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """As a module's; α is a scalar there, as in every file, unless it is sharded."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        alpha = destination[f"{prefix}alpha"]
+        if not is_sharded(alpha) and not keep_vars:
+            destination[f"{prefix}alpha"] = alpha.view(())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        alpha = state_dict.get(f"{prefix}alpha")
+        if isinstance(alpha, Tensor) and alpha.dim() == 0:
+            state_dict[f"{prefix}alpha"] = alpha.view(1)
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]  # untyped
 
     def _check(self, x: Tensor) -> None:
         refuse_onnx(self)
@@ -149,7 +174,8 @@ class SparseAutoencoderStack(nn.Module):
 
     def _norms(self) -> Tensor:
         """|W~|, and 1 for a filter of zeros, which then responds with 0."""
-        learning = self.training or (torch.is_grad_enabled() and self.filters.requires_grad)
+        differentiable = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace serves both modes
+        learning = self.training or (differentiable and self.filters.requires_grad)
         norms = ops.filter_norms(self.filters) if learning else self.norms
         return torch.where(norms > 0, norms, 1)
 

@@ -15,7 +15,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import pitches_of
-from cotswold.ops import products
+from cotswold.ops import flops, products
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import (
     Code,
@@ -28,7 +28,7 @@ from cotswold.ops.local import (
     local_product,
     outer_of,
 )
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
 """What follows the sums; ``identity`` is nothing."""
@@ -109,8 +109,8 @@ class _Activated(torch.autograd.Function):
         to_x, to_filters, to_biases, *_ = ctx.needs_input_grad
         delta = _SLOPES[ctx.activation](grad, *saved)
         return (
-            adjoint_of(delta, filters, ctx.code) if to_x else None,
-            outer_of(delta, x, ctx.code) if to_filters else None,
+            adjoint_of(delta, filters.conj(), ctx.code) if to_x else None,
+            outer_of(delta, x.conj(), ctx.code) if to_filters else None,
             bias_gradient(delta, ctx.code) if to_biases else None,
             None,
             None,
@@ -130,6 +130,10 @@ class _Activated(torch.autograd.Function):
             return _plain(x, filters, biases, code, activation)
 
         return torch.func.vmap(one, in_dims[:3])(x, filters, biases), 0
+
+
+differentiate(_activated_op, _Activated)
+flops.count("local_activated", 3, decode)
 
 
 def local_layer(
@@ -152,6 +156,7 @@ def local_layer(
         )
     check_alike("local_layer", x, filters)
     check_alike("local_layer", x, biases)
+    flops.announce()
     return apply("local_layer", _Activated, x, filters, biases, encode(layer), activation)
 
 

@@ -21,7 +21,7 @@ from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.pooling import check_within, fold, positive_range, unfold, workers
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Bands, Normalisation, Workers
@@ -70,33 +70,36 @@ def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 class _Steps:
-    """Both steps of the normalisation on maps of one extent, and their intermediate values."""
+    """Both steps of the normalisation on maps of one extent, and their intermediate values.
+
+    They are in the type of sums: the square of a float16 number above 255 is not a float16 number.
+    """
 
     def __init__(self, h: Tensor, smoothing: Smoothing, floor: float) -> None:
-        self.smoothing, self.floor = smoothing, floor
+        self.smoothing, self.dtype = smoothing, h.dtype
+        h = h.to(accumulator(h.dtype))
         inner = smoothing.output(MapShape(*h.shape[1:]))
-        wide = h.new_empty(0, dtype=accumulator(h.dtype))
-        self.first = tuple(gaussian_means(extent, smoothing, wide) for extent in h.shape[2:])
-        self.second = tuple(gaussian_means(extent, smoothing, wide) for extent in (inner.height, inner.width))
-        mean = _smooth(h.mean(1, keepdim=True, dtype=wide.dtype), *self.first)
-        self.centred = _crop(h, smoothing) - mean.to(h.dtype)
-        power = _smooth((self.centred * self.centred).mean(1, keepdim=True, dtype=wide.dtype), *self.second)
+        like = h.new_empty(0)
+        self.first = tuple(gaussian_means(extent, smoothing, like) for extent in h.shape[2:])
+        self.second = tuple(gaussian_means(extent, smoothing, like) for extent in (inner.height, inner.width))
+        self.centred = _crop(h, smoothing) - _smooth(h.mean(1, keepdim=True), *self.first)
+        power = _smooth((self.centred * self.centred).mean(1, keepdim=True), *self.second)
         self.divisor = power.clamp_min(floor**2).sqrt()
         self.above = ~(power <= floor**2)  # where the power is no number, neither is the slope
 
     def output(self) -> Tensor:
-        return _crop(self.centred, self.smoothing) / self.divisor.to(self.centred.dtype)
+        return (_crop(self.centred, self.smoothing) / self.divisor).to(self.dtype)
 
     def backward(self, grad: Tensor) -> Tensor:
         """The gradient by ``h`` from the gradient by the output; itself differentiable."""
-        channels, dtype = grad.shape[1], grad.dtype
-        over = grad / self.divisor.to(dtype)
-        slope = (over * _crop(self.centred, self.smoothing)).sum(1, keepdim=True, dtype=self.divisor.dtype)
+        channels = grad.shape[1]
+        over = grad.to(self.divisor.dtype) / self.divisor
+        slope = (over * _crop(self.centred, self.smoothing)).sum(1, keepdim=True)
         slope = torch.where(self.above, slope / self.divisor**2, 0)
         to_power = _smooth(slope, *(matrix.T for matrix in self.second)) / channels
-        inner = _uncrop(over, self.smoothing).addcmul(self.centred, to_power.to(dtype), value=-1)
-        to_mean = _smooth(inner.sum(1, keepdim=True, dtype=slope.dtype), *(matrix.T for matrix in self.first))
-        return _uncrop(inner, self.smoothing) - (to_mean / channels).to(dtype)
+        inner = _uncrop(over, self.smoothing).addcmul(self.centred, to_power, value=-1)
+        to_mean = _smooth(inner.sum(1, keepdim=True), *(matrix.T for matrix in self.first))
+        return (_uncrop(inner, self.smoothing) - to_mean / channels).to(self.dtype)
 
 
 @lru_cache(maxsize=256)
@@ -239,6 +242,10 @@ class _NormGradient(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         folded = [fold(one, dim, info.batch_size) for one, dim in zip((grad, h), in_dims[:2], strict=True)]
         return unfold(apply("contrast_norm", _NormGradient, *folded, size, keep, floor), info.batch_size), 0
+
+
+differentiate(_norm_op, _ContrastNorm)
+differentiate(_gradient_op, _NormGradient)
 
 
 def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:

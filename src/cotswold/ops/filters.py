@@ -13,9 +13,9 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import or_torch, usable
-from cotswold.kernels.operands import name_of
+from cotswold.kernels.operands import name_of, pointer_of
 from cotswold.ops.batched import accumulator
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 from cotswold.ops.updates import Update, apply_pushes
 
 _LOCAL_DIMS = 5
@@ -74,7 +74,7 @@ def _norms(filters: Tensor) -> Tensor:
 
     filters = filters.contiguous()
     out = filters.new_empty((*filters.shape[:2], filters.shape[4]))
-    norms(filters.data_ptr(), out.data_ptr(), *_workers(filters))
+    norms(pointer_of(filters), pointer_of(out), *_workers(filters))
     return out
 
 
@@ -113,7 +113,7 @@ def _scaled(filters: Tensor, scales: Tensor) -> Tensor:
     from cotswold.kernels.maps.norms import scaled
 
     scales, out = scales.contiguous(), torch.empty_like(filters)
-    scaled(filters.data_ptr(), scales.data_ptr(), out.data_ptr(), *_workers(filters))
+    scaled(pointer_of(filters), pointer_of(scales), pointer_of(out), *_workers(filters))
     return out
 
 
@@ -156,6 +156,9 @@ class _Norms(torch.autograd.Function):
         filters = filters.movedim(in_dims[0], 0)
         out = apply("filter_norms", _Norms, filters.flatten(0, 1))
         return out.reshape(*filters.shape[:2], *out.shape[1:]), 0
+
+
+differentiate(_norms_op, _Norms)
 
 
 def filter_norms(filters: Tensor) -> Tensor:

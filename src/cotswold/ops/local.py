@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops import products
+from cotswold.ops import flops, products
 from cotswold.ops.layout import empty_map
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Code = tuple[int, ...]
 
@@ -120,8 +120,8 @@ class _Product(torch.autograd.Function):
         x, filters = ctx.saved_tensors
         to_x, to_filters, _ = ctx.needs_input_grad
         return (
-            adjoint_of(grad, filters, ctx.code) if to_x else None,
-            outer_of(grad, x, ctx.code) if to_filters else None,
+            adjoint_of(grad, filters.conj(), ctx.code) if to_x else None,
+            outer_of(grad, x.conj(), ctx.code) if to_filters else None,
             None,
         )
 
@@ -150,8 +150,8 @@ class _Adjoint(torch.autograd.Function):
         y, filters = ctx.saved_tensors
         to_y, to_filters, _ = ctx.needs_input_grad
         return (
-            apply("local_product", _Product, grad, filters, ctx.code) if to_y else None,
-            outer_of(y, grad, ctx.code) if to_filters else None,
+            apply("local_product", _Product, grad, filters.conj(), ctx.code) if to_y else None,
+            outer_of(y.conj(), grad, ctx.code) if to_filters else None,
             None,
         )
 
@@ -180,8 +180,8 @@ class _Outer(torch.autograd.Function):
         delta, x = ctx.saved_tensors
         to_delta, to_x, _ = ctx.needs_input_grad
         return (
-            apply("local_product", _Product, x, grad, ctx.code) if to_delta else None,
-            adjoint_of(delta, grad, ctx.code) if to_x else None,
+            apply("local_product", _Product, x.conj(), grad, ctx.code) if to_delta else None,
+            adjoint_of(delta.conj(), grad, ctx.code) if to_x else None,
             None,
         )
 
@@ -190,6 +190,13 @@ class _Outer(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], delta: Tensor, x: Tensor, code: Code
     ) -> tuple[Tensor, int]:
         return _one_by_one("local_outer", _Outer, info.batch_size, in_dims, delta, x, code), 0
+
+
+differentiate(_product_op, _Product)
+differentiate(_adjoint_op, _Adjoint)
+differentiate(_outer_op, _Outer)
+for _name in ("local_product", "local_adjoint", "local_outer"):
+    flops.count(_name, 2, decode)
 
 
 def check_map(name: str, x: Tensor, shape: MapShape) -> None:
@@ -238,6 +245,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_map("local_product", x, layer.input)
     check_filters("local_product", filters, layer)
     check_alike("local_product", x, filters)
+    flops.announce()
     return apply("local_product", _Product, x, filters, encode(layer))
 
 
@@ -249,6 +257,7 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_map("local_adjoint", y, layer.output)
     check_filters("local_adjoint", filters, layer)
     check_alike("local_adjoint", y, filters)
+    flops.announce()
     return apply("local_adjoint", _Adjoint, y, filters, encode(layer))
 
 
@@ -265,4 +274,5 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
         raise GeometryError(
             f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"
         )
+    flops.announce()
     return apply("local_outer", _Outer, delta, x, encode(layer))

@@ -19,7 +19,7 @@ from cotswold.kernels.operands import name_of
 from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
-from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.maps import Workers
@@ -169,12 +169,13 @@ class _L2Pool(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool, float], output: Tensor) -> None:
-        x, ctx.size, ctx.keep, _ = inputs
-        ctx.save_for_backward(x, output)
+        x, ctx.size, ctx.keep, ctx.epsilon = inputs
+        ctx.save_for_backward(x)  # the output is computed again, for its owner may change it in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        x, pooled = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
+        pooled = apply("l2_pool", _L2Pool, x, ctx.size, ctx.keep, ctx.epsilon)
         return apply("l2_pool", _PoolGradient, grad, pooled, x, ctx.size, ctx.keep, 0.0), None, None, None
 
     @staticmethod
@@ -211,11 +212,13 @@ class _PoolGradient(torch.autograd.Function):
             Smoothing(ctx.size, ctx.keep),
             ctx.needs_input_grad,
         )
-        slope = _slope(grad, pooled, ctx.weight)
-        to_x = above * box_spread(slope, x, smoothing) if wants_x else None
+        dtype, wide = x.dtype, accumulator(x.dtype)  # a product of two float16 numbers may be none
+        above, pooled, x = above.to(wide), pooled.to(wide), x.to(wide)
+        slope = _slope(None if grad is None else grad.to(wide), pooled, ctx.weight)
+        to_x = (above * box_spread(slope, x, smoothing)).to(dtype) if wants_x else None
         to_slope = box_sum(above * x, smoothing) / pooled if wants_grad or wants_pooled else None
-        to_grad = to_slope if wants_grad and grad is not None else None
-        to_pooled = -to_slope * slope if wants_pooled and to_slope is not None else None
+        to_grad = to_slope.to(dtype) if wants_grad and to_slope is not None and grad is not None else None
+        to_pooled = (-to_slope * slope).to(dtype) if wants_pooled and to_slope is not None else None
         return to_grad, to_pooled, to_x, None, None, None
 
     @staticmethod
@@ -232,6 +235,10 @@ class _PoolGradient(torch.autograd.Function):
         count = info.batch_size
         folded = [fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
         return unfold(apply("l2_pool", _PoolGradient, *folded, size, keep, weight), count), 0
+
+
+differentiate(_pool_op, _L2Pool)
+differentiate(_gradient_op, _PoolGradient)
 
 
 def pool_backward(

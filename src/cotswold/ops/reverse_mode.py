@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from cotswold.errors import ForwardModeError
+from cotswold.errors import ForwardModeError, UserError
 
 
 def _error(operation: str) -> ForwardModeError:
@@ -32,14 +32,29 @@ def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
         raise _error(operation)
 
 
+def differentiate(operation: Any, function: type[torch.autograd.Function]) -> None:
+    """Give a custom operation the derivatives of the function that calls it, for those who call it bare."""
+    operation.register_autograd(function.backward, setup_context=function.setup_context)
+
+
 def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth.
 
     The function defines no ``jvp`` that could raise by itself, for `torch.compile` refuses such functions.
+    A trace by torch.jit records the custom operation, which can be saved; it could not save the function.
+    Raises UserError for DTensors, which torch cannot split over this operation.
     """
+    if torch.jit.is_tracing():
+        traced: Tensor = function.forward(*inputs)
+        return traced
     try:
         out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     except NotImplementedError as error:
+        if "sharding strategy" in str(error):
+            raise UserError(
+                f"{operation} cannot be computed on DTensors; call the layer on local tensors (to_local()), "
+                "or split the module with cotswold.mesh.partition"
+            ) from error
         if "jvp" not in str(error):
             raise
         raise _error(operation) from error

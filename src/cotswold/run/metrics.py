@@ -5,6 +5,7 @@ Knows: losses, samples, FLOPs, seconds. Does not know: what is trained, how, whe
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,15 @@ class Metrics:
     """How many samples it was measured on."""
     details: Mapping[str, float] = field(default_factory=dict)
     """Its parts and anything else worth a line: reconstruction, sparsity, alpha, accuracy."""
+    weight: float | None = None
+    """The weight of loss and details in means: fewer samples if the loss leaves some out [all samples]."""
+    remedy: str = ""
+    """What to do if the loss is not finite [the recorder's remedy]."""
+
+    @property
+    def counted(self) -> float:
+        """The weight in means."""
+        return self.samples if self.weight is None else self.weight
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,24 @@ class Means:
     """How many metrics the means are taken of."""
     values: Mapping[str, float]
     """The loss and its details, rates, seconds; under the names that events have for them."""
+
+
+class _Mean:
+    """A mean weighted by samples."""
+
+    def __init__(self) -> None:
+        self._total = self._weight = 0.0
+        self._last = math.nan
+
+    def add(self, value: float, weight: float) -> None:
+        self._last = value
+        self._total += value * weight
+        self._weight += weight
+
+    @property
+    def value(self) -> float:
+        """The mean; the newest value if nothing has a weight."""
+        return self._total / self._weight if self._weight else self._last
 
 
 class Meter:
@@ -43,8 +71,8 @@ class Meter:
     def _reset(self) -> None:
         self._started = self._clock()
         self._count = self._samples = self._flops = 0
-        self._loss = 0.0
-        self._details: dict[str, float] = {}
+        self._loss = _Mean()
+        self._details: dict[str, _Mean] = {}
 
     def restart(self, waited_seconds: float) -> None:
         """Forget what was added; ``waited_seconds`` is what was waited for data so far."""
@@ -56,9 +84,9 @@ class Meter:
         self._count += 1
         self._samples += metrics.samples
         self._flops += flops
-        self._loss += metrics.loss
+        self._loss.add(metrics.loss, metrics.counted)
         for name, value in metrics.details.items():
-            self._details[name] = self._details.get(name, 0.0) + value
+            self._details.setdefault(name, _Mean()).add(value, metrics.counted)
 
     @property
     def seconds(self) -> float:
@@ -66,11 +94,11 @@ class Meter:
         return self._clock() - self._started
 
     def take(self, waited_seconds: float) -> Means:
-        """Means since this was last called; begins anew. At least one metric must have been added."""
+        """Means over samples since this was last called; begins anew. At least one metric must be there."""
         seconds, count = max(self.seconds, 1e-9), self._count
         values = {
-            "loss": self._loss / count,
-            **{name: total / count for name, total in self._details.items()},
+            "loss": self._loss.value,
+            **{name: mean.value for name, mean in self._details.items()},
             "pictures_per_second": self._samples / seconds,
             "gflops": self._flops / seconds / 1e9,
             "waited_seconds": waited_seconds - self._waited,

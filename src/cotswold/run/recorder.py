@@ -16,6 +16,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPiece
 from cotswold.errors import DivergedError
@@ -85,6 +86,7 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
         self._last_losses: deque[float] = deque(maxlen=_LAST)
         self._warned = ""
+        self._odd: Mapping[str, set[str]] = {}
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
 
     def start(self) -> None:
@@ -132,13 +134,14 @@ class Recorder:
         Raises DivergedError, which names ``where``, for a loss that is no number.
         """
         if not math.isfinite(metrics.loss):
-            raise self.diverged(f"the objective became {metrics.loss}", where)
+            raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
         flops *= metrics.samples
         self.account.add(samples=metrics.samples, flops=flops)
         steady = metrics.details.get(_STEADY, metrics.loss)
-        if self.account.first_loss is None:
-            self.account.first_loss = steady
-        self._last_losses.append(steady)
+        if metrics.counted:
+            if self.account.first_loss is None:
+                self.account.first_loss = steady
+            self._last_losses.append(steady)
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:
@@ -252,16 +255,32 @@ class Recorder:
             return ""
         return f"the loss ended at {last:.3g}, far above the {first:.3g} at which it began; {self.remedy}"
 
-    def diverged(self, what: str, where: str) -> DivergedError:
-        """The error of a run whose numbers are none any more."""
+    def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
+        """The error of a run whose numbers are no longer finite; ``remedy`` [the recorder's remedy]."""
         paths = self.checkpoints.paths()
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
-        return DivergedError(f"{what} at {where}; {kept}; {self.remedy}")
+        return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
+
+    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+        """Accept in checkpoints, by name, the infinities and NaN that these tensors hold before training: a
+        mask of -inf is no sign of divergence."""
+        self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
 
     def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
         for piece in pieces:
-            if isinstance(piece, Piece):
-                tensor = piece.tensor
-                if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
-                    raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
+            if isinstance(piece, Piece) and _not_finite(piece.tensor) - self._odd.get(piece.name, set()):
+                raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
             yield piece
+
+
+def _not_finite(tensor: Tensor) -> set[str]:
+    """Which of ``inf`` and ``nan`` a tensor holds."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
+        return set()
+    tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.itemsize == 1:
+        tensor = tensor.float()  # torch does not add such numbers
+    if bool(torch.isfinite(tensor.sum())):
+        return set()
+    tests = {"inf": torch.isinf, "nan": torch.isnan}  # a sum of finite values may overflow
+    return {name for name, test in tests.items() if bool(test(tensor).any())}

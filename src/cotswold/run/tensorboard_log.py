@@ -1,20 +1,23 @@
-"""Events shown in TensorBoard beside the run's own log.
+"""Curves for TensorBoard, written next to the run's own log.
 
-Knows: that TensorBoard is an extra which may not be there. Does not know: which events there are; every
-number of an event that has a ``step`` becomes a point of a curve.
+Knows: the format of TensorBoard's event files, that TensorBoard is an extra which may be missing, which
+events take a run back to an earlier step. Does not know: the other events; every number of an event that has
+a ``step`` becomes a point of a curve.
+
+Each point is written at once, in the thread that trains: a killed run keeps all of its points, and a full
+disk raises where the log can report it.
 """
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from cotswold.files import real_folder
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from cotswold.files import open_file, real_folder, write_all
 
 _NO_CURVES = ("time", "seconds", "step", "stack")
 
@@ -26,29 +29,58 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writer: SummaryWriter | None = None
+        self._file: int | None = None
+        self._repeated_from: int | None = None
+        """The first step that the run takes again; None for a run that was never interrupted."""
 
     def write(self, event: Mapping[str, object]) -> None:
         """Add the numbers of an event that has a step."""
-        step = event.get("step")
+        kind, step = event["kind"], event.get("step")
+        if kind == "begun_anew":
+            self._repeated_from = 0
         if not isinstance(step, int):
             return
-        if self._writer is None:
-            real_folder(self._folder)
-            from torch.utils.tensorboard import SummaryWriter  # slow to import
+        if kind == "resumed":  # the checkpoint of a step holds the step itself
+            self._repeated_from = step + 1
+            return
+        stack = event.get("stack")
+        where = f"stack {stack} {kind}" if stack is not None else kind
+        points = [
+            {"tag": f"{where}/{name}", "simple_value": value}
+            for name, value in event.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and name not in _NO_CURVES
+        ]
+        if points:
+            self._append(event["time"], step=step, summary={"value": points})
 
-            # after a resumption steps come again; TensorBoard forgets the first ones
-            self._writer = SummaryWriter(str(self._folder), purge_step=step)
-        kind, stack = event["kind"], event.get("stack")
-        for name, value in event.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and name not in _NO_CURVES:
-                where = f"stack {stack} {kind}" if stack is not None else kind
-                self._writer.add_scalar(f"{where}/{name}", value, step, walltime=event["time"])
+    def _append(self, when: object, **fields: object) -> None:
+        if self._file is None:
+            real_folder(self._folder)
+            # TensorBoard reads files in the order of their names; times of events never go back
+            name = f"events.out.tfevents.{when:017.6f}.{os.getpid()}"
+            self._file = open_file(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            start = _record(wall_time=when, file_version="brain.Event:2")
+            if self._repeated_from is not None:  # TensorBoard forgets the points from this step on
+                restart = {"status": "START"}
+                start += _record(wall_time=when, step=self._repeated_from, session_log=restart)
+            write_all(self._file, start)
+        write_all(self._file, _record(wall_time=when, **fields))
 
     def close(self) -> None:
-        """Write what is still in memory."""
-        if self._writer is not None:
-            self._writer.close()
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _record(**fields: Any) -> bytes:
+    """One of TensorBoard's events as its files hold it."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    content = io.BytesIO()
+    RecordWriter(content).write(Event(**fields).SerializeToString())
+    return content.getvalue()
 
 
 def tensorboard(folder: Path) -> TensorBoard | None:

@@ -42,3 +42,6 @@ class Asynchronous:
     """How the rate of an update follows from its version's and from the place of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What makes gradients of factors for tensors that are no matrices, in numbers."""
+    deals: bool = False
+    """Whether the coordinator deals the samples. A place then names one sample in all sessions, and each
+    shard applies it once. Otherwise each session numbers the samples that it brings by itself."""

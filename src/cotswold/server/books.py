@@ -51,6 +51,8 @@ class Books(Generic[Values]):
         """Sessions to this number were of a life that is over, and push no more."""
         self.restored = 0
         """The newest order that the disk knew with which this life began."""
+        self.life = 0
+        """Which life of the shards this is; the primary alone knows it."""
         self._changed = Changed()
 
     @property

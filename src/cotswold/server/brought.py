@@ -54,15 +54,15 @@ class Brought(Samples):
         return self._living.get(session, Account())
 
     @property
-    def settled(self) -> int:
+    def settled(self) -> Ranges:
         """Nothing can be forgotten by its place: each session has a line of its own."""
-        return 0
+        return ()
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Never: whoever serves decides when it ends."""
         return False
 
-    def hand_out(self, session: int, most: int) -> tuple[int, int] | None:
+    def hand_out(self, session: int, most: int, *, only_divided: bool = False) -> tuple[int, int] | None:
         """Nothing: clients have their own."""
         return None
 
@@ -70,7 +70,7 @@ class Brought(Samples):
         """What each of all servers says of a session's samples."""
         self._living[session] = _account(servers, is_over=False)
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
         """The session is over on all servers, which say this of it for the last time."""
         self._living.pop(session, None)
         self._before = _sum(self._before, _account(servers, is_over=True))

@@ -35,6 +35,10 @@ it has begun. What it has no more of what counted is lost, and free again; every
 knows which of its updates are in none of that server's shards; and a checkpoint that is not taken is begun
 anew. So nothing is settled before the disks of all servers have it.
 
+Samples that some servers have and others lack are handed out again, as hands that are pushed alone: servers
+that have them answer, and apply nothing. No checkpoint is told of while there are such samples. A checkpoint
+whose states have samples that others lack is begun again, so often (`_TRIES`); then they are torn.
+
 One at a time. While one is begun the training does not come to its end. One is begun while there is something
 to train: what an end has, is had by pausing.
 """
@@ -64,10 +68,12 @@ from cotswold.server.messages import (
     Send,
     Shard,
 )
-from cotswold.server.ranges import joined
+from cotswold.server.ranges import common, joined
 from cotswold.server.samples import Said, Samples
 from cotswold.server.saving import Saving
 
+_TRIES = 5
+"""So many checkpoints one after the other may be begun again since sessions ended meanwhile."""
 RATES = 16
 """How many versions of the rate servers know: an update with an older one is refused."""
 
@@ -97,6 +103,8 @@ class _Hands:
     newest: int = 0
     unheard: list[tuple[int, int, int]] = field(default_factory=list)
     """(number, start, stop), until the replica says that it has them."""
+    alone: set[int] = field(default_factory=set)
+    """The numbers of those that are pushed alone."""
     is_wanting: bool = False
     """Whether it asked for more, and there was none."""
 
@@ -122,7 +130,8 @@ class Dispatcher:
         self.events: list[Event] = []
         """Since they were taken."""
         self.is_paused = False
-        """Whether nobody is handed samples until it is not; then all that is in hand is soon settled."""
+        """Whether nobody is handed samples until it is not, but for those that some servers lack; then all
+        that is in hand is soon settled."""
         self.checkpoint = 0
         """The newest that was begun."""
         self.frozen = 0
@@ -146,8 +155,10 @@ class Dispatcher:
         """Sessions that are void, and not settled yet, and whose they were."""
         self._lives: dict[str, int] = {}
         """Of servers, that they said last."""
-        self._bereft: dict[int, set[str]] = {}
-        """Servers that have lost some of a session, which is void."""
+        self._bereft: set[int] = set()
+        """Sessions, which are void, of which servers have lost some."""
+        self._tries = 0
+        """Checkpoints that were begun again, one after the other, since their states were divided."""
         self._saved = Saving(self.ledger.settled)
         self.is_unsaved = False
         """Whether it ended though disks did not take what counts: what is lost then is handed out no more."""
@@ -314,6 +325,7 @@ class Dispatcher:
             return []
         hands = self._hands[member.session]
         hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
+        hands.alone = {number for number in hands.alone if number > alive.hand}
         hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
         self._offer(member, hands)
         return [self._directions(member, hands)]
@@ -322,23 +334,26 @@ class Dispatcher:
         """Whether a replica that wants samples is handed some."""
         if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
             return False
-        given = self.ledger.hand_out(member.session, self.rules.hand)
+        given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
         if given is None:
             return False
         if self._cut is not None:
             self._cut.handed_out(member.session, given)
         hands.newest, hands.is_wanting = hands.newest + 1, False
         hands.unheard.append((hands.newest, *given))
+        if self.ledger.is_divided(given[0]):
+            hands.alone.add(hands.newest)
         return True
 
     def _directions(self, member: Member, hands: _Hands) -> Send:
         version, rate = self._known.rates[-1]
-        directions = Directions(member.session, tuple(hands.unheard), version, rate, self._known.checkpoint)
+        checkpoint, alone = self._known.checkpoint, tuple(sorted(hands.alone))
+        directions = Directions(member.session, tuple(hands.unheard), version, rate, checkpoint, alone)
         return Send(member.name, directions)
 
     def _may_have(self, member: Member) -> bool:
         """Whether it is handed more."""
-        if self.is_paused or member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
+        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
             return False
         return self.state is State.RUNNING or member.session == min(self._living)
 
@@ -366,7 +381,9 @@ class Dispatcher:
     @property
     def _is_new(self) -> bool:
         """Whether there is something that servers do not know."""
-        return replace(self._next(), settled=self._order.settled) != self._order
+        old = self._order
+        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, lives=old.lives)
+        return new != old
 
     @property
     def _order_seconds(self) -> float:
@@ -375,16 +392,27 @@ class Dispatcher:
 
     def _next(self) -> Order:
         sessions = tuple((member.session, member.name) for member in self.members)
-        # while a checkpoint is under way its samples must be told whole
-        settled = self._order.settled if self.is_freezing else self._saved.settled
-        rates = tuple(self._rates.items())
-        return Order(self._order.number, sessions, rates, self.checkpoint, settled, self.taken)
+        forgotten, known = self._saved.settled, self.ledger.settled
+        if self.is_freezing:  # the state of a checkpoint has all that was applied since it began
+            forgotten, known = self._order.forgotten, common(self._order.known, known)
+        is_first = bool(forgotten) and forgotten[0][0] == 0
+        return Order(
+            self._order.number,
+            sessions,
+            tuple(self._rates.items()),
+            self._order.checkpoint if self.ledger.divided else self.checkpoint,
+            forgotten[0][1] if is_first else 0,
+            self.taken,
+            forgotten[1:] if is_first else forgotten,
+            known,
+            tuple(self._lives.items()),
+        )
 
     def _give(self, now: float) -> list[Send]:
         """The next order, to all servers."""
-        if self.checkpoint > self._order.checkpoint:
+        before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
+        if self._order.checkpoint > before.checkpoint:
             self._cut = Cut(self.ledger)
-        self._order = replace(self._next(), number=self._order.number + 1)
         self._given = self._sent = now
         self._answers = {}
         return [Send(name, self._order) for name, _ in self.servers]
@@ -404,9 +432,11 @@ class Dispatcher:
         )
         if self._cut is not None and self.frozen == self._known.checkpoint:
             cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
-            self.kept, self._cut = self._cut.closed(cuts), None
+            self._keep(self._cut.closed(cuts))
+        on_disks = self._saved.settled
         self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
-        self.ledger.forget_below(self._saved.settled)
+        if self._saved.settled != on_disks:
+            self.ledger.forget(self._saved.settled)
         self._proceed(now)
         fresh = set(self._known.sessions) - set(before.sessions)
         admitted = [
@@ -416,6 +446,17 @@ class Dispatcher:
         ]
         offers = [(member, self._hands[member.session]) for member in self.members]
         return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
+
+    def _keep(self, ledger: Samples) -> None:
+        """All servers have kept the state of the newest checkpoint, of which this is the ledger."""
+        self._cut = None
+        if ledger.divided and self._tries < _TRIES:
+            self._tries += 1
+            self.taken = self.checkpoint
+            self.checkpoint += 1
+            return
+        ledger.tear()
+        self._tries, self.kept = 0, ledger
 
     def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
         """Servers that have lost their memories: what is lost, and who is to begin anew."""
@@ -438,8 +479,7 @@ class Dispatcher:
             self._void(member)
             sends.append(Send(member.name, Rejoin(member.session)))
         names = {each.server for each in revived}
-        for session in self._over:
-            self._bereft.setdefault(session, set()).update(names)
+        self._bereft.update(self._over)
         if self.checkpoint > self.taken:  # some have no state of it any more
             self.kept, self._cut, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
@@ -459,13 +499,14 @@ class Dispatcher:
             name = self._over.pop(session)
             self.members.forget(name)
             # every server says for the last time what it has of it
-            lost = self._bereft.pop(session, set())
-            bereft = [place for place, (server, _) in enumerate(self.servers) if server in lost]
-            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], bereft)
-            if lost and gone:
+            is_bereft = session in self._bereft
+            self._bereft.discard(session)
+            back = self.ledger.open_of(session) if is_bereft else ()
+            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], back)
+            if is_bereft and gone:
                 self._tell_lost(gone, f"that {name} had in hand")
             if self._cut is not None:
-                self._cut.ended(session)
+                self._cut.ended(session, common(gone, self.ledger.divided))
 
     def _proceed(self, now: float) -> None:
         """The epoch, and the training, go on."""

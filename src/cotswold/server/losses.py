@@ -1,4 +1,4 @@
-"""Samples that are in no memory any more, as people are told of them.
+"""Samples that a server has lost, as people read of them.
 
 Knows: places, how many an epoch has. Does not know: why they are lost, the ledger.
 """
@@ -17,12 +17,12 @@ def loss(lost: Ranges, samples: int, of: str) -> Event:
     """These places are lost, and free again; ``samples``: of an epoch; ``of``: what they were.
 
     >>> loss(((3, 7), (12, 13)), samples=10, of="that counted").sentence
-    '5 samples that counted are in no memory any more, and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
+    '5 samples that counted were lost by some server, and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
     """
     if not lost:
         return Event("recalled", "", f"no samples {of} are lost")
     named = "; ".join(_named(lost, samples))
-    sentence = f"{size(lost):,} samples {of} are in no memory any more, and are handed out again: {named}"
+    sentence = f"{size(lost):,} samples {of} were lost by some server, and are handed out again: {named}"
     return Event("recalled", "", sentence, places=lost)
 
 

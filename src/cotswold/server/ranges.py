@@ -8,6 +8,7 @@ many ranges there are, not with how many places.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -27,6 +28,28 @@ def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
         else:
             found.append((start, stop))
     return tuple(found)
+
+
+def added(ranges: Ranges, more: Ranges) -> Ranges:
+    """The places of both; only ``more`` and its neighbours are compared.
+
+    >>> added(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
+    ((0, 4), (5, 7), (8, 9))
+    """
+    more = joined(more)
+    if not more:
+        return ranges
+    first = bisect_left(ranges, more[0][0], key=_stop)
+    behind = bisect_right(ranges, more[-1][1], key=_start)
+    return (*ranges[:first], *joined(ranges[first:behind], more), *ranges[behind:])
+
+
+def _start(place: tuple[int, int]) -> int:
+    return place[0]
+
+
+def _stop(place: tuple[int, int]) -> int:
+    return place[1]
 
 
 def common(left: Ranges, right: Ranges) -> Ranges:
@@ -68,6 +91,21 @@ def without(left: Ranges, right: Ranges) -> Ranges:
         if start < stop:
             found.append((start, stop))
     return tuple(found)
+
+
+def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
+    """The places from start to before stop, in a time that grows with what is found.
+
+    >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
+    ((2, 3), (5, 7))
+    """
+    if not ranges or ranges[-1][1] <= start:
+        return ()
+    first = bisect_left(ranges, (start,))
+    if first and ranges[first - 1][1] > start:
+        first -= 1
+    found = ranges[first : bisect_left(ranges, (stop,))]
+    return tuple((max(one, start), min(other, stop)) for one, other in found)
 
 
 def size(ranges: Ranges) -> int:

@@ -17,6 +17,7 @@ messages in others: pulls and pushes go on while a step is computed.
     in READY                              what it does
     samples in hand                       a step, into the accumulation
     n_push steps, or the last in hand     the accumulation is closed, and pushed to every server
+    a hand that is pushed alone           the accumulation is closed before its first step and after its last
     a push is not answered everywhere     steps go on until the next accumulation is closed
     n_fetch steps                         it pulls what is newer; steps go on meanwhile
     the same, and it ``moves``            it pulls between one push, applied, and the next
@@ -32,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from cotswold.server.messages import (
     COORDINATOR,
@@ -111,6 +113,15 @@ class StepTask:
     """Accumulations that were closed and are not in that pull."""
 
 
+class _Hand(NamedTuple):
+    """Samples in hand that no step has taken: places from start to before stop."""
+
+    start: int
+    stop: int
+    is_alone: bool
+    """Whether no push has samples of this hand and of another one."""
+
+
 @dataclass
 class _Accumulation:
     versions: dict[int, int]
@@ -118,6 +129,10 @@ class _Accumulation:
     rate: int
     steps: int = 0
     samples: Ranges = ()
+    is_alone: bool = False
+    """Whether its samples are of a hand that is pushed alone."""
+    ends_hand: bool = False
+    """Whether its newest step is the last of a hand."""
     parts: Mapping[str, Part] = field(default_factory=dict)
     """By server, once it is closed."""
 
@@ -131,7 +146,7 @@ class _Session:
     """What it pushes."""
     versions: dict[int, int]
     """Of the shards that it has, or that wait for being installed; -1 for none."""
-    hands: list[tuple[int, int]] = field(default_factory=list)
+    hands: list[_Hand] = field(default_factory=list)
     newest_hand: int = 0
     directions: Directions | None = None
     pulling: dict[str, PullNewer] = field(default_factory=dict)
@@ -163,7 +178,7 @@ class _Session:
     @property
     def left(self) -> int:
         """Samples in hand."""
-        return sum(stop - start for start, stop in self.hands)
+        return sum(each.stop - each.start for each in self.hands)
 
 
 class Replica:
@@ -277,19 +292,18 @@ class Replica:
             return None
         if session.must_pull or (not self.pace.overlap and (session.pushing or session.pulling)):
             return None
-        start, stop = session.hands[0]
+        start, stop, is_alone = session.hands.pop(0)
         samples = (start, min(stop, start + self.pace.batch))
-        if samples[1] == stop:
-            session.hands.pop(0)
-        else:
-            session.hands[0] = (samples[1], stop)
+        if samples[1] < stop:
+            session.hands.insert(0, _Hand(samples[1], stop, is_alone))
         opens = session.accumulation is None
         if session.accumulation is None:
             session.accumulation = _Accumulation(dict(session.versions), session.directions.rate)
         accumulation = session.accumulation
         accumulation.steps += 1
         accumulation.samples = joined(accumulation.samples, (samples,))
-        closes = accumulation.steps >= self.pace.n_push or not session.hands
+        accumulation.is_alone, accumulation.ends_hand = is_alone, samples[1] == stop
+        closes = accumulation.steps >= self.pace.n_push or self._must_close(session, accumulation)
         installs, session.installs = session.installs, []
         self._stepping = session
         pull, behind = (self.session, session.pulls), session.closings - session.pulled_closed
@@ -300,15 +314,24 @@ class Replica:
         """Whether what is accumulated, with the step of the task, need not go to the servers yet, for they
         have not answered what came before."""
         session = self._session
-        if session is None or session.accumulation is None or not (session.pushing and session.hands):
+        if session is None or session.accumulation is None or not session.pushing:
+            return False
+        if self._must_close(session, session.accumulation):
             return False
         return session.accumulation.steps < self.pace.n_push * self.pace.stretch
+
+    @staticmethod
+    def _must_close(session: _Session, accumulation: _Accumulation) -> bool:
+        """Whether the next step, if there is one, belongs to another push."""
+        if not session.hands:
+            return True
+        return accumulation.ends_hand and (accumulation.is_alone or session.hands[0].is_alone)
 
     def coming(self, most: int) -> list[tuple[int, int]]:
         """Places of the samples of the steps after the one that is being computed, as far as they are in
         hand: at most so many steps."""
         found: list[tuple[int, int]] = []
-        for start, stop in () if self._session is None else self._session.hands:
+        for start, stop, _ in () if self._session is None else self._session.hands:
             for first in range(start, stop, self.pace.batch):
                 if len(found) == most:
                     return found
@@ -366,7 +389,7 @@ class Replica:
         for number, start, stop in directions.hands:
             if number == session.newest_hand + 1:
                 session.newest_hand = number
-                session.hands.append((start, stop))
+                session.hands.append(_Hand(start, stop, number in directions.alone))
 
     # --- pulls ---
 

@@ -10,22 +10,29 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     open       every server has applied it                      counted
     open       some servers have, all others refused it         torn
     open       every server refused it                          refused
-    open       its session ended, and some servers have it      torn
     open       its session ended, and no server has it          lost: free again, in the epoch that is on
     open       it is recalled: no server will have it           lost: free again, in the epoch that is on
-    open       its session ended with a server's memory,        lost: free again, whatever epoch is on, and
-               which has it no more, or nobody has it           after the last epoch
-    counted    a server that lost its memory has it no more     the same
-    free       the epoch that is on ends                        left out
+    open       its session ended, and some servers have it      divided: lost, and free again, whatever epoch
+                                                                is on, and after the last epoch
+    open       its session ended with a server's memory         lost: the same
+    counted    a server that lost its memory has it no more     divided: the same
+    divided    hand_out                                         open, as a hand that is pushed alone
+    divided    `tear`                                           torn
+    free       the epoch that is on ends                        left out, unless it is divided
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
 So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
-is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget_below`).
+is handed out twice. What counts, counts for ever once the disks of all servers have it (`forget`).
+
+A place is *divided* while some servers have it and others lack it. It is handed out until all have it: a
+server that has it does not apply it again (`updating`). An update can only be applied or left out as a whole.
+So no hand crosses a *seam*, a place at which a server's knowledge begins or ends, and each server has all of
+a divided hand or nothing of it.
 
 This is not the ledger of portions (`portions.Ledger`). That one decides which sums count, whole, before any
 weight depends on them; so it can refuse one, and give a portion to two workers. Here a server has applied an
-update before anybody hears of it, another server may never get it, and nothing can be taken back: there are
-no backup copies, a range may be torn, and the ledger only records what servers say. And there may be a
+update before anybody hears of it, another server may get it much later, and nothing can be taken back: there
+are no backup copies, and the ledger only records what servers say. And there may be a
 billion samples, of which any run may be lost: so these are ranges, where portions are counted one by one.
 """
 
@@ -36,7 +43,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, size, without
+from cotswold.server.ranges import added, common, joined, part_of, size, without
 
 Said = tuple[Ranges, Ranges]
 """What a server has applied, and what it refused for ever."""
@@ -78,6 +85,10 @@ class Samples:
         """By session."""
         self._counted: dict[int, Ranges] = {}
         """By session, as far as a server may still lose it."""
+        self._divided: Ranges = ()
+        """Free or open, and some servers have it."""
+        self._seams: set[int] = set()
+        """Where what a server has of such places may begin or end."""
 
     @property
     def _line(self) -> tuple[int, int]:
@@ -124,6 +135,11 @@ class Samples:
         """Those that have something."""
         return tuple(sorted(self._open))
 
+    @property
+    def divided(self) -> Ranges:
+        """Places that some servers have and others lack; they are handed out until all have them."""
+        return self._divided
+
     def open_of(self, session: int) -> Ranges:
         """What a session has."""
         return self._open.get(session, ())
@@ -134,18 +150,19 @@ class Samples:
         return sum(self.accounts.values(), Account())
 
     @property
-    def settled(self) -> int:
-        """Everything at lower places is known for ever."""
-        starts = [ranges[0][0] for ranges in (self._free, *self._open.values()) if ranges]
-        return min(starts, default=self._line[1])
+    def settled(self) -> Ranges:
+        """The places whose samples are neither free nor open: as many ranges as these leave, and one more."""
+        return without(((0, self._line[1]),), joined(self._free, *self._open.values()))
 
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Whether the epoch has gone on for long enough.
 
         That is, ``of`` ``samples``, once ``fraction`` of them are counted, torn or refused; ``of``
         ``replicas``, once nothing is free and that fraction of ``sessions`` has nothing open; in any case
-        once nothing is free and nothing of this epoch is open.
+        once nothing is free and nothing of this epoch is open. Not while divided places are free.
         """
+        if common(self._free, self._divided):
+            return False
         line = (self._line,)
         busy = {session for session, ranges in self._open.items() if common(ranges, line)}
         if not self._free and not busy:
@@ -158,25 +175,43 @@ class Samples:
 
     # --- what happens ---
 
-    def hand_out(self, session: int, most: int) -> tuple[int, int] | None:
-        """The next free range, of ``most`` samples of one epoch at most; None where nothing is free."""
+    def hand_out(self, session: int, most: int, *, only_divided: bool = False) -> tuple[int, int] | None:
+        """The next free range, of ``most`` samples of one epoch at most, all of them divided or none; None
+        where nothing is free."""
         assert most > 0, f"{most} samples are handed out"
-        if not self._free:
+        free = common(self._free, self._divided) if only_divided else self._free
+        if not free:
             return None
-        start, stop = self._free[0]
-        given = (start, min(stop, start + most, (start // self.samples + 1) * self.samples))
+        start, stop = free[0]
+        stop = min(stop, start + most, (start // self.samples + 1) * self.samples)
+        given = (start, self._end_of_hand(start, stop))
         self.give(session, given)
         return given
+
+    def _end_of_hand(self, start: int, stop: int) -> int:
+        """The first place before ``stop`` that some server knows otherwise than ``start``."""
+        divided = part_of(self._divided, start, stop)
+        if not divided:
+            return stop
+        first, last = divided[0]
+        if start < first:
+            return first
+        return min([last, *(each for each in self._seams if start < each < last)])
+
+    def is_divided(self, place: int) -> bool:
+        """Whether some servers have it, and others lack it."""
+        return bool(part_of(self._divided, place, place + 1))
 
     def give(self, session: int, given: tuple[int, int]) -> None:
         """Hand out this range, all of which is free."""
         assert not without((given,), self._free), f"{given} is handed out, and {self._free} is free"
         self._free = without(self._free, (given,))
-        self._open[session] = joined(self.open_of(session), (given,))
+        self._open[session] = added(self.open_of(session), (given,))
         self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What each of all servers says of a session's samples."""
+        servers = [*dict.fromkeys(servers)]  # most servers say the same
         known = reduce(common, (joined(*each) for each in servers))
         counted = reduce(common, (applied for applied, _ in servers))
         somewhere = joined(*(applied for applied, _ in servers))
@@ -184,20 +219,21 @@ class Samples:
         self._settle(session, common(known, somewhere), "torn")
         self._settle(session, known, "refused")
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
-        """The session is over on all servers, which say this of it for the last time; ``bereft``: the places
-        of those that have lost some of it. What was open and is in no memory: it is lost."""
+    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+        """The session is over on all servers, which say this of it for the last time; ``back``: places that
+        are free again whatever epoch is on. What was open, and is not on all servers: it is lost."""
         self.said(session, servers)
-        free_again = self._go_back if bereft else self._free_again
-        gone = [without(self.open_of(session), joined(*servers[place])) for place in bereft]
-        lost = self._settle(session, joined(*gone), "lost")
-        self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
-        lost = joined(lost, self._settle(session, self.open_of(session), "lost"))
-        free_again(lost)
+        lost = self._settle(session, self.open_of(session), "lost")
+        parts = [common(applied, lost) for applied, _ in servers]
+        self._divide(joined(*parts), parts)
+        back = common(lost, joined(self._divided, back))
+        self._go_back(back)
+        self._free_again(without(lost, back))
         return lost
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
-        """A server has lost its memory, and has only this of each session; places that count no more."""
+        """A server has lost its memory, and has only this of each session; places that count no more, though
+        the other servers have them."""
         found: list[Ranges] = []
         for session, counted in list(self._counted.items()):
             lost = without(counted, has.get(session, ()))
@@ -206,13 +242,30 @@ class Samples:
                 self.accounts[epoch].counted -= size(part)
                 self.accounts[epoch].lost += size(part)
             found.append(lost)
-        self._go_back(joined(*found))
-        return joined(*found)
+        lost = joined(*found)
+        self._divide(lost, [lost, joined(*has.values())])
+        self._go_back(lost)
+        return lost
 
-    def forget_below(self, place: int) -> None:
-        """What counts at lower places no server can lose."""
-        below = ((0, place),)
-        left = {session: without(ranges, below) for session, ranges in self._counted.items()}
+    def _divide(self, places: Ranges, parts: Sequence[Ranges]) -> None:
+        """These places are divided; ``parts``: what servers have, each by itself."""
+        self._divided = joined(self._divided, places)
+        self._seams.update(place for ranges in parts for each in ranges for place in each)
+        if not self._divided:
+            self._seams.clear()
+
+    def tear(self) -> Ranges:
+        """Hand out no divided place again: those that are free are torn."""
+        torn = common(self._free, self._divided)
+        for epoch, part in self._by_epoch(torn).items():
+            self.accounts[epoch].lost -= size(part)
+            self.accounts[epoch].torn += size(part)
+        self._free, self._divided = without(self._free, torn), without(self._divided, torn)
+        return torn
+
+    def forget(self, places: Ranges) -> None:
+        """No server can lose what counts at these places."""
+        left = {session: without(ranges, places) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
     def recalled(self, session: int, ranges: Ranges) -> None:
@@ -231,15 +284,20 @@ class Samples:
 
     def next_epoch(self) -> None:
         """The epoch ends: what is free is left out, what is open stays so."""
-        self._leave_out(self._free)
+        divided = self._end_epoch()
         self.epoch += 1
         self.accounts[self.epoch] = Account()
-        self._free = (self._line,)
+        self._free = joined(divided, (self._line,))
 
     def stop(self) -> None:
         """The last epoch ends: what is free is left out, and nothing more is handed out."""
-        self._leave_out(self._free)
-        self._free, self.is_stopped = (), True
+        self._free, self.is_stopped = self._end_epoch(), True
+
+    def _end_epoch(self) -> Ranges:
+        """Leave out what is free, but for what is divided."""
+        divided = common(self._free, self._divided)
+        self._leave_out(without(self._free, divided))
+        return divided
 
     def _leave_out(self, ranges: Ranges) -> None:
         for epoch, part in self._by_epoch(ranges).items():
@@ -251,8 +309,10 @@ class Samples:
         for epoch, part in self._by_epoch(ranges).items():
             account = self.accounts[epoch]
             setattr(account, how, getattr(account, how) + size(part))
+        if how != "lost" and self._divided:
+            self._divided = without(self._divided, ranges)
         if how == "counted" and ranges:
-            self._counted[session] = joined(self._counted.get(session, ()), ranges)
+            self._counted[session] = added(self._counted.get(session, ()), ranges)
         left = without(self.open_of(session), ranges)
         self._open.pop(session, None)
         if left:

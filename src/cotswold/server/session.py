@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cotswold.server.messages import Applied, Change, Ranges, SessionState, UpdateRefused
-from cotswold.server.ranges import joined, without
+from cotswold.server.ranges import added, joined, part_of, without
 from cotswold.server.staleness import Histogram
 
 
@@ -79,12 +79,12 @@ class Session:
 
     def has_applied(self, samples: Ranges, answer: Applied) -> None:
         """An update of these samples is in the shards."""
-        self.samples, self.answer = joined(self.samples, samples), answer
+        self.samples, self.answer = added(self.samples, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def has_missed(self, samples: Ranges, answer: UpdateRefused) -> None:
         """An update of these samples was refused for ever."""
-        self.missed, self.answer = joined(self.missed, samples), answer
+        self.missed, self.answer = added(self.missed, samples), answer
         self.is_waiting, self.is_changed = False, True
 
     def state(self, number: int) -> SessionState:
@@ -166,6 +166,17 @@ class Sessions:
         """The greatest number of all."""
         return max(self._all, default=0)
 
+    def applied_of(self, samples: Ranges) -> Ranges:
+        """Those of these places that any session has applied, and that are not settled."""
+        found = [
+            part
+            for some in self._kinds
+            for each in some.values()
+            for start, stop in samples
+            for part in part_of(each.samples, start, stop)
+        ]
+        return joined(found) if found else ()
+
     @property
     def past(self) -> tuple[int, ...]:
         """The numbers of those that ended with an order before, and have samples that are not settled."""
@@ -221,11 +232,10 @@ class Sessions:
         if is_under_way:
             self._gone.update(self.ended)
 
-    def settle(self, settled: int) -> None:
-        """It is known what became of all samples before this place."""
-        below = ((0, settled),)
+    def settle(self, settled: Ranges) -> None:
+        """It is known what became of the samples at these places."""
         for session in (*self.living.values(), *self.ended.values(), *self._past.values()):
-            left = without(session.samples, below), without(session.missed, below)
+            left = without(session.samples, settled), without(session.missed, settled)
             if left != (session.samples, session.missed):
                 (session.samples, session.missed), session.is_changed = left, True
         self._past = {number: each for number, each in self._past.items() if each.samples}
@@ -234,19 +244,22 @@ class Sessions:
         """The names of those whose marker is not in."""
         return tuple(each.name for each in self.living.values() if each.checkpoint < checkpoint)
 
-    def said(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
-        """What orders are answered with: (session, applied, missed)."""
-        return _said({**self.ended, **self.living})
+    def said(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+        """What orders are answered with: (session, applied, missed), without the known places."""
+        return _said({**self.ended, **self.living}, known)
 
-    def said_of_past(self) -> tuple[tuple[int, Ranges], ...]:
-        """(session, applied), of those that ended with an order before."""
-        return tuple((number, each.samples) for number, each in sorted(self._past.items()))
+    def said_of_past(self, known: Ranges) -> tuple[tuple[int, Ranges], ...]:
+        """(session, applied), of those that ended with an order before, without the known places."""
+        return tuple((number, without(each.samples, known)) for number, each in sorted(self._past.items()))
 
-    def cut(self) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    def cut(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """The same at a checkpoint, of all that have lived since it began; it is frozen now."""
-        found, self._gone = _said({**self._gone, **self.living}), {}
+        found, self._gone = _said({**self._gone, **self.living}, known), {}
         return found
 
 
-def _said(sessions: Mapping[int, Session]) -> tuple[tuple[int, Ranges, Ranges], ...]:
-    return tuple((number, session.samples, session.missed) for number, session in sorted(sessions.items()))
+def _said(sessions: Mapping[int, Session], known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    return tuple(
+        (number, without(session.samples, known), without(session.missed, known))
+        for number, session in sorted(sessions.items())
+    )

@@ -25,6 +25,7 @@ Both sides say in each message how everything stands, so that a message may be l
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ _MOST = 64
 """Batches that a trainer has at a time, at most."""
 _KEPT = 1000
 """Epochs of a stream that are remembered."""
+_TRAINERS = 10_000
+"""Trainers that have ended and are remembered, so that a message of theirs that comes late begins nothing."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class _Epoch:
         """A session is over."""
         del self.sessions[session.name, session.number]
         died = joined(session.taken) if is_dead and not self.stream.at_least_once else ()
-        self.ledger.ended(session.key, [(died, ()), ((), ())])
+        self.ledger.ended(session.key, [(died, ()), ((), died)])
 
     def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
         """Deal what there is room for; whether anything is new for the session."""
@@ -246,8 +249,8 @@ class Sharing:
         self._recall_seconds = recall_seconds
         self._streams: dict[str, _Stream] = {}
         self._sessions: dict[tuple[str, int], _Epoch] = {}
-        self._ended: dict[str, int] = {}
-        """The newest session of each trainer that has ended."""
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """The newest session of each trainer that has ended, of so many trainers."""
         self._keys = 0
 
     @property
@@ -320,6 +323,9 @@ class Sharing:
         epoch = self._sessions.pop(at)
         epoch.end(epoch.sessions[at], is_dead=is_dead)
         self._ended[at[0]] = max(at[1], self._ended.get(at[0], 0))
+        self._ended.move_to_end(at[0])
+        if len(self._ended) > _TRAINERS:
+            self._ended.popitem(last=False)
         epoch.stream.end_early()
 
     def _deal(self, epoch: _Epoch, now: float, answered: _Session | None = None) -> list[Send]:

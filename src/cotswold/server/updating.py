@@ -10,6 +10,8 @@ whose vectors these are). What is kept of a session is in `session`, what waits 
     number n, waiting; number below n                      nothing (its answer comes, or has been had)
     number above n + 1                                     refused: ``expects n+1``
     with the marker of a checkpoint that nobody began      refused
+    n + 1, of samples that are applied here                `Applied`: nothing is applied a second time
+    n + 1, of which a part of the samples is applied here  refused; n + 1 is used up
     n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
     n + 1, no room                                         what waits is applied at once
     n + 1, and there still is none                         refused, to be sent again: ``busy``
@@ -70,7 +72,7 @@ from cotswold.server.messages import (
     UpdateRefused,
 )
 from cotswold.server.parts import Parts
-from cotswold.server.ranges import are_apart
+from cotswold.server.ranges import are_apart, size
 from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session
 from cotswold.server.shard import Arithmetic, Server, Values
@@ -103,11 +105,14 @@ class Updates(Generic[Values]):
         self._unit_rows = settings.unit_norm - self._unit_filters
         self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
         self._sessions = self.books.sessions
+        self._sessions.keeps_past = settings.deals
         self.staleness = {number: Histogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
         """How many updates, by the first word of the reason."""
         self.taken = 0
         """How many updates, and parts of such, were taken as they came."""
+        self.repeated = 0
+        """How many updates had samples that were applied here already."""
         self._parts: dict[int, Parts[Values]] = {}
         """Of the next update of each session whose replica has several ranks."""
         self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
@@ -200,6 +205,8 @@ class Updates(Generic[Values]):
             if whole is None:
                 return []
             known, values = whole
+            if self._is_repeat(known):
+                return [self._repeated(session, known)]
             numbers = self._admission.size(known)
             busy = self._busy(known, session, numbers)
             if busy is not None:
@@ -225,6 +232,25 @@ class Updates(Generic[Values]):
         session.answer = None
         self._queue.add(waiting)
         return sends
+
+    def _is_repeat(self, update: Update) -> bool:
+        """Whether the shards have all samples of an update: another session pushed them, and other servers
+        have lost them, or never had them. Raises RefusedError where the shards have a part of them."""
+        if not self.settings.deals:
+            return False
+        applied = self._sessions.applied_of(update.samples)
+        if applied and size(applied) < size(update.samples):
+            raise RefusedError("places", f"samples {applied} of {update.samples} are applied here already")
+        return bool(applied)
+
+    def _repeated(self, session: Session, update: Update) -> Send:
+        """The answer to an update of samples that are in the shards."""
+        self._parts.pop(update.session, None)
+        session.took(update.number, update.checkpoint, is_empty=False)
+        answer = self._applied(update)
+        session.has_applied(update.samples, answer)
+        self.repeated += 1
+        return Send(session.name, answer)
 
     def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
         """An update with what was read of its parts, which is nothing where it came whole; None while parts
@@ -443,10 +469,12 @@ class Updates(Generic[Values]):
             self.books.obey(order)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
-        samples = self._sessions.said()
+        is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
+        known = order.known if is_life_known else ()
+        samples = self._sessions.said(known)
         answer = Ordered(
             *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
-            past=self._sessions.said_of_past(),
+            past=self._sessions.said_of_past(known),
             restored=self.books.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
@@ -466,7 +494,7 @@ class Updates(Generic[Values]):
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._ahead if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
-        self._sessions.settle(self.books.order.settled)
+        self._sessions.settle(self.books.order.forgotten)
         return sends
 
     # --- checkpoints ---
@@ -486,7 +514,7 @@ class Updates(Generic[Values]):
                     for name in names
                 },
                 tuple(self.versions[number] for number in self._server.numbers),
-                self._sessions.cut(),
+                self._sessions.cut(self.books.order.known),
             )
         )
         return sends

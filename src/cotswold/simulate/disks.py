@@ -6,7 +6,7 @@ Knows: buckets as they are saved, one thing after the other, each in its time. D
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -49,6 +49,11 @@ class SimulatedDisk:
         self._merge(replace(saved, numbers=dict(numbers[: len(numbers) // 2])))
         self.damaged.add(saved.bucket)
         self._drop()
+
+    def exchange(self, has: Mapping[str, Saved]) -> None:
+        """This is there instead, and nothing is on its way."""
+        self._drop()
+        self.has, self.damaged = dict(has), set()
 
     def forget(self, bucket: str) -> None:
         """Whatever is there of it is there no more, once all that is under way is done."""

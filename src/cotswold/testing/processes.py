@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import CotswoldError, UserError
+from cotswold.host.descriptors import is_readable
 from cotswold.host.processes import Call, Process, Processes
 from cotswold.testing import plays
 from cotswold.testing.signals import is_running, stopped, wait_until
@@ -120,11 +120,11 @@ class ProcessesContract:
     ) -> None:
         process = processes.start(Call("waiter", play("wait"), output=tmp_path / "output"))
         started.append(process)
-        assert not select.select([process], [], [], 0)[0]
+        assert not is_readable(process, 0)
         os.kill(process.pid, number)
-        assert select.select([process], [], [], _ENDS_SECONDS)[0]
+        assert is_readable(process, _ENDS_SECONDS)
         assert (process.code(), process.why()) == (-number, f"was killed by {number.name}")
-        assert select.select([process], [], [], 0)[0]  # and goes on being told
+        assert is_readable(process, 0)  # and goes on being told
 
     def test_a_process_that_stands_still_can_be_ended(
         self, processes: Processes, started: list[Process]
@@ -221,7 +221,7 @@ def play(name: str) -> str:
 
 def ended(process: Process) -> int:
     """The code of a process, once it has ended."""
-    assert select.select([process], [], [], _ENDS_SECONDS)[0], f"{process.name} does not end"
+    assert is_readable(process, _ENDS_SECONDS), f"{process.name} does not end"
     code = process.code()
     assert code is not None
     return code

@@ -36,6 +36,9 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
     },
 }
 """What of a recipe may be different when a run is resumed, since no result depends on it."""
+PLACES = ("data.source", "data.store")
+"""Fields that say where the samples are. They may change if the samples stay the same; `stores.store_of`
+checks that."""
 _SHOWN = 3
 
 
@@ -56,9 +59,9 @@ def metadata(recipe: Recipe) -> dict[str, object]:
 
 
 def differences(there: Recipe, here: Recipe) -> str | None:
-    """Lasting fields in which two recipes differ, in words; None where they do not."""
+    """Lasting fields in which two recipes differ, in words; None where they do not. `PLACES` may differ."""
     one, other = (dict(_fields(lasting(each))) for each in (there, here))
-    differing = [key for key in one | other if one.get(key) != other.get(key)]
+    differing = [key for key in one | other if one.get(key) != other.get(key) and key not in PLACES]
     if not differing:
         return None
     shown = [f"{key} ({one.get(key)} there, {other.get(key)} here)" for key in differing[:_SHOWN]]
@@ -89,15 +92,22 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
 
 
 def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
-    """What a run keeps of the recipe with which it is resumed, beside that with which it ``began``: where
-    its filters are, for without that it may not fit, and the grid that goes with it."""
+    """Fields of the recipe with which a run is resumed that hold from then on, as TOML values by name.
+
+    These are: the place of the samples; where the filters are, since the run may not fit otherwise, and the
+    grid that goes with it. ``began``: the recipe of the run's beginning.
+    """
+    fields: dict[str, str | None] = {}
     offloaded, grid = recipe.offloaded, recipe.mesh.grid
-    if offloaded == began.offloaded:
-        return {}
-    fields: dict[str, str] = {"training.offload": "disk" if offloaded else "none"}
-    if offloaded and grid != began.mesh.grid:
-        fields["mesh.grid"] = grid or "none"
-    return {name: json.dumps(value) for name, value in fields.items()}
+    if offloaded != began.offloaded:
+        fields["training.offload"] = "disk" if offloaded else "none"
+        if offloaded and grid != began.mesh.grid:
+            fields["mesh.grid"] = grid or "none"
+    now, before = (dict(_fields(lasting(each))) for each in (recipe, began))
+    fields |= {name: now[name] for name in PLACES if now.get(name) != before.get(name)}
+    return {
+        name: "" if value is None else json.dumps(value, ensure_ascii=False) for name, value in fields.items()
+    }
 
 
 def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:

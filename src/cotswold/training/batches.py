@@ -90,6 +90,11 @@ def batch_of(item: object, device: torch.device) -> Batch:
     if isinstance(item, tuple | list) and len(item) in (2, 3) and isinstance(item[1], Tensor):
         inputs, targets, weights = _inputs(item[0]), item[1], item[2:]
         if inputs is not None and all(_is_weight(each, len(targets)) for each in weights):
+            parts = inputs.parts if isinstance(inputs, Inputs) else [inputs]
+            if any(part.is_meta for part in (*parts, targets)):
+                raise UserError(
+                    "the data set gives tensors on the device meta, which have no values; give it samples"
+                )
             on_device = [each.to(device) for each in weights]
             return Batch(inputs.to(device), targets.to(device), *on_device)
     raise UserError(

@@ -134,7 +134,7 @@ def split(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
             f"a validation of {fraction:g} takes {count} of {samples} samples; give one that "
             "leaves some for both, or a data set of its own"
         )
-    drawn = torch.randperm(samples, generator=_generator(seed, -1)).tolist()
+    drawn = torch.randperm(samples, generator=_generator(seed, -1), device="cpu").tolist()
     learnt, held = sorted(drawn[count:]), sorted(drawn[:count])
     if isinstance(whole, DataLoader):
         return part_of(whole, learnt, held=False), part_of(whole, held, held=True)
@@ -218,7 +218,8 @@ class SampledBatches:
         count = len(self._samples)
         if not self._samples.shuffled:
             return list(range(count))
-        order: list[int] = torch.randperm(count, generator=_generator(self._seed, self._epoch)).tolist()
+        drawn = _generator(self._seed, self._epoch)
+        order: list[int] = torch.randperm(count, generator=drawn, device="cpu").tolist()
         return order
 
 
@@ -270,4 +271,4 @@ def _in_order(given: Given | Samples, batch_size: int) -> Iterable[Any]:
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    return torch.Generator().manual_seed(epoch_seed(seed, epoch))
+    return torch.Generator("cpu").manual_seed(epoch_seed(seed, epoch))

@@ -15,7 +15,7 @@ import torch
 from cotswold.errors import UserError
 from cotswold.training.batches import call_with_parts
 from cotswold.training.datasets import data_set, split_samples
-from cotswold.training.losses import named_loss, own_loss
+from cotswold.training.losses import OwnLoss, named_loss
 from cotswold.training.module_batch import GivenModule, work_of
 from cotswold.training.works import ModuleWork
 
@@ -58,5 +58,5 @@ def in_worker(
     data, given = data_set(dataset), validation if own is None else data_set(own)
     samples, held = split_samples(data, given, portion, seed)
     module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
-    function = own_loss(imported(loss)) if ":" in loss else named_loss(loss)
+    function = OwnLoss(imported(loss)) if ":" in loss else named_loss(loss)
     return work_of(GivenModule(module, samples, held, function), portion)

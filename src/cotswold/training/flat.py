@@ -28,8 +28,9 @@ class FlatModule:
         if len(kinds) != 1 or not all(kind == "cpu" and dtype.is_floating_point for dtype, kind in kinds):
             named = ", ".join(sorted(f"{dtype} on {kind}" for dtype, kind in kinds)) or "none"
             raise UserError(
-                f"the parameters of {type(module).__name__} that learn are {named}; strategy batch keeps "
-                "them in one vector: give all the same floating type, on the CPU"
+                f"the parameters of {type(module).__name__} that learn are {named}; strategies batch and "
+                "downpour keep them in one vector: give all the same floating type, on the CPU, or train by "
+                "strategy supervised"
             )
         self.names = [name for name, _ in found]
         self._parameters = [each for _, each in found]

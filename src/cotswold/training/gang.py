@@ -323,7 +323,8 @@ def _receive_point(rank: Rank) -> None:
 def _added(sums: Sequence[PortionSum]) -> PortionSum:
     if len(sums) == 1:
         return sums[0]
-    details = {name: sum(each.details[name] for each in sums) for name in sums[0].details}
+    names = dict.fromkeys(name for each in sums for name in each.details)
+    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in names}
     return PortionSum(sum(each.value for each in sums), sum(each.samples for each in sums), details)
 
 

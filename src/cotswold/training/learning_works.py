@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum, Slot
+from cotswold.cluster.work import LEFT_OUT, PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
@@ -26,12 +26,12 @@ from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import DevicePatterns, Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.scoring import Scores, score
 from cotswold.training.served_patterns import ServedPatterns, patterns_of
 from cotswold.training.supervised import needed
 from cotswold.training.updates import Cost, ModuleUpdates, Way
 from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1, ways_of
-from cotswold.training.works import right_of
 
 FIRST = 2
 """Samples on which a module is tried: some layers want more than one."""
@@ -156,11 +156,11 @@ class LearningWork:
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of the mean loss, as one step of SGD has it."""
         batch = self._samples.batch(samples)
-        targets, right = needed(batch.targets), dict[str, float]()
+        targets, sums = needed(batch.targets), dict[str, float]()
 
         def loss() -> Tensor:
             outputs = self.network(batch.inputs)
-            right.update(right_of(outputs, targets))
+            sums.update(score(self._loss, outputs, targets).sums)
             return self._loss(outputs, targets)
 
         if self._clip is None:
@@ -172,7 +172,7 @@ class LearningWork:
             gradient += own
         if self.decay:
             self._decay(gradient)
-        return PortionSum(value * len(targets), len(targets), right)
+        return PortionSum(value * (len(targets) - sums.get(LEFT_OUT, 0.0)), len(targets), sums)
 
     def _decay(self, gradient: Tensor) -> None:
         """Of all but the weights whose factors somebody else multiplies."""
@@ -234,11 +234,9 @@ class Judge:
         if self._held is None:
             return None
         self._flat.vector.copy_(parameters)
-        count, totals = len(self._held), {"loss": 0.0}
+        count, scores = len(self._held), Scores()
         for start in range(0, count, self._batch):
             batch = self._held.batch(range(start, min(start + self._batch, count)))
             outputs, targets = self._flat.module(batch.inputs), needed(batch.targets)
-            totals["loss"] += float(self._loss(outputs, targets)) * len(targets)
-            for right in right_of(outputs, targets).values():
-                totals["accuracy"] = totals.get("accuracy", 0.0) + right
-        return {name: total / count for name, total in totals.items()}
+            scores.add(float(self._loss(outputs, targets)), score(self._loss, outputs, targets))
+        return scores.means()

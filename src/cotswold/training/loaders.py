@@ -69,7 +69,8 @@ class LoadedBatches:
                 for generator, state in zip(self._generators, self._begun, strict=True):
                     generator.set_state(state)
                 self._set_epoch()
-                items = iter(self._loader)
+                with torch.device("cpu"):  # torch draws a number there, whatever the program's default is
+                    items = iter(self._loader)
                 with loaded():
                     item = next(items, _END)
                     for _ in range(self._step):
@@ -155,7 +156,7 @@ class Draws:
     """The random state of torch's CPU generator for what a loader draws, apart from what a module draws."""
 
     def __init__(self, seed: int) -> None:
-        self._state = torch.Generator().manual_seed(seed).get_state()
+        self._state = torch.Generator("cpu").manual_seed(seed).get_state()
 
     @contextmanager
     def used(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from cotswold.errors import RecipeError, UserError
@@ -47,30 +47,58 @@ def loss_of(recipe: Recipe) -> Loss:
     return named_loss(recipe.loss, recipe.objective.low, recipe.objective.high)
 
 
-def own_loss(function: Loss) -> Loss:
-    """A program's own loss, which raises UserError where it gives no number that can be learnt from.
+class OwnLoss:
+    """A loss that a program gives; raises UserError where it gives no number that can be learnt from.
 
     torch warns of targets that are broadcast, once; for the first step of a run that is an error.
     """
-    called = False
 
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        nonlocal called
-        if called:
-            return _number(function(outputs, targets))
+    def __init__(self, function: Loss) -> None:
+        self.function = function
+        self._is_called = False
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss; 0, without a gradient, if it leaves out every target of the batch."""
+        if self._is_called:
+            return self._value(outputs, targets)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Using a (target|input) size")
             try:
-                found = _number(function(outputs, targets))
+                found = self._value(outputs, targets)
             except UserWarning as error:
                 raise UserError(
                     f"the loss would broadcast targets of shape {tuple(targets.shape)} over outputs of shape "
                     f"{tuple(outputs.shape)}; give both the same shape"
                 ) from error
-        called = True
+        self._is_called = True
         return found
 
-    return loss
+    def _value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        found = _number(self.function(outputs, targets))
+        if found.isnan() and is_classes(outputs, targets) and not bool(counted(self, targets).any()):
+            return outputs.sum() * 0.0  # a mean over no targets
+        return found
+
+
+def counted(loss: Loss, targets: Tensor) -> Tensor:
+    """The classes that a loss counts: a mask of their shape. The accuracy counts the same.
+
+    A loss leaves out the class that it ignores. A class is never negative, so a loss that accepts a negative
+    one leaves it out too.
+    """
+    function: object = loss.function if isinstance(loss, OwnLoss) else loss
+    words = function.keywords if isinstance(function, partial) else {}
+    ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
+    return (targets >= 0) & (targets != ignored)
+
+
+def is_detector(loss: Loss) -> bool:
+    """Whether an output of this loss is the score of a detector: above 0 for yes."""
+    function = loss.function if isinstance(loss, OwnLoss) else loss
+    return isinstance(function, nn.BCEWithLogitsLoss) or function in (
+        logistic,
+        functional.binary_cross_entropy_with_logits,
+    )
 
 
 def _number(found: object) -> Tensor:
@@ -106,6 +134,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         targets = targets.long()
         if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != IGNORED))).any():
             raise UserError(_no_classes(outputs, targets))
+        if bool((targets == IGNORED).all()):
+            return outputs.sum() * 0.0  # torch gives NaN, the mean over no targets
         return functional.cross_entropy(outputs, targets)
     if targets.shape != outputs.shape or outputs.dim() < 2 or outputs.shape[1] < 2 or not _probable(targets):
         raise UserError(
@@ -125,8 +155,18 @@ def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.
 
 
 def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Logistic loss of one detector a class (Dean et al. 2012, section 5), summed over classes."""
+    """Logistic loss of one detector a class (Dean et al. 2012, section 5), summed over classes.
+
+    A single output is one detector; its targets are 0 and 1.
+    """
+    if is_classes(outputs, targets) and outputs.shape[1] == 1:
+        targets = targets.unsqueeze(1)
     wanted = _values(targets, outputs)
+    if bool(((wanted < 0) | (wanted > 1)).any()):
+        raise UserError(
+            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, and logistic wants 0, "
+            "1 or a probability between them; give such targets, or take squared to predict numbers"
+        )
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="sum") / len(targets)
 
 
@@ -152,6 +192,10 @@ def _no_classes(outputs: Tensor, targets: Tensor) -> str:
     )
 
 
+def _type(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
 def _no_tensor(outputs: object) -> str:
     return (
         f"the module gives a {type(outputs).__name__}, and a loss by name takes a tensor; give a function of "
@@ -163,10 +207,15 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if not isinstance(outputs, Tensor):
         raise UserError(_no_tensor(outputs))
     if is_classes(outputs, targets):
-        try:
-            return functional.one_hot(targets, outputs.shape[1]).to(outputs.dtype)
-        except RuntimeError as error:
-            raise UserError(_no_classes(outputs, targets)) from error
+        if outputs.shape[1] == 1:
+            raise UserError(
+                f"targets of {_type(targets)} and shape {tuple(targets.shape)} are classes, and there is one "
+                "output; to predict numbers give targets.float().unsqueeze(1), for classes an output each"
+            )
+        classes = targets.long()
+        if ((classes < 0) | (classes >= outputs.shape[1])).any():
+            raise UserError(_no_classes(outputs, targets))
+        return functional.one_hot(classes, outputs.shape[1]).to(outputs.dtype)
     if targets.shape != outputs.shape:
         raise UserError(
             f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "

@@ -30,6 +30,7 @@ from cotswold.training.downpour import Opening, settings_of
 from cotswold.training.host_work import HostWork, on_host, round_of
 from cotswold.training.judging import Validation
 from cotswold.training.learning_works import Judge, LearningWork
+from cotswold.training.modes import Modes, learns
 from cotswold.training.module_batch import GivenModule, map_style
 from cotswold.training.patterns import SamplePatterns
 from cotswold.training.runners.replicas import ReplicaRuns
@@ -59,7 +60,7 @@ def check(
 ) -> None:
     """Raise UserError for a module or data that replicas cannot share, before there is a run."""
     for name, each in module.named_modules():
-        if isinstance(each, nn.modules.batchnorm._BatchNorm):
+        if isinstance(each, nn.modules.batchnorm._BatchNorm) and learns(module, each):
             raise UserError(
                 f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, and each "
                 "replica would have means of its own; take another normalisation, such as GroupNorm, or "
@@ -89,7 +90,9 @@ def build(
     try_in_fork(given.module, given.loss, samples)
     ways = _ways(given.module, training)
     decay, clip = training.weight_decay, training.clip
+    modes = Modes(given.module)
     work = LearningWork(given.module, given.loss, samples, None, ways, decay, clip)
+    modes.learn()
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {
         INHERITED: work,

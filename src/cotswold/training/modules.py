@@ -7,7 +7,7 @@ are trained (`Supervised`), the terminal.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
-from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoint, StateDict, StateValue
 from cotswold.cluster.ray_settings import check_joinable
-from cotswold.errors import CheckpointError, UserError
+from cotswold.errors import UserError
 from cotswold.mesh import partition
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import (
@@ -36,7 +33,7 @@ from cotswold.recipe.schema import (
     Network,
     SupervisedTraining,
 )
-from cotswold.run import Metrics, Recorder, RunDirectory, describe_environment
+from cotswold.run import Recorder, RunDirectory, describe_environment
 from cotswold.training import module_batch, module_downpour
 from cotswold.training.batches import call_with_parts, one_tensor
 from cotswold.training.datasets import (
@@ -45,23 +42,21 @@ from cotswold.training.datasets import (
     data_set,
     epoch_samples,
     loader_of,
-    makes_batches,
     split_samples,
     training_batches,
     validation_batches,
 )
 from cotswold.training.job import Job
 from cotswold.training.loaders import resume_note
-from cotswold.training.losses import Loss, named_loss, own_loss
+from cotswold.training.losses import Loss, OwnLoss, named_loss
 from cotswold.training.module_batch import Factory
+from cotswold.training.module_checks import check_module_learns, on_its_device, with_batch_size
+from cotswold.training.module_steps import ModuleOnMesh, ModuleSteps, OneModule
+from cotswold.training.networks import network_tensors
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_training_device
-from cotswold.training.runners.synchronous import Synchronous
-from cotswold.training.same_module import check_module
-from cotswold.training.strategy import Batch
 from cotswold.training.supervised import Supervised, supervised_training
-from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Runner
 from cotswold.training.team import SOLO, Team
 
@@ -91,7 +86,8 @@ def open_module_job(
     fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
     module's class, and is in `runs/` under that name where no directory is given.
 
-    The module is moved to ``settings.device`` and trained in place; it stays as training leaves it.
+    The module is trained in place, on ``settings.device``, or on its own device if that is not set. It stays
+    as training leaves it. Layers that are in evaluation mode, while the module is not, stay in that mode.
     Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
     that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
     of one that was not stopped. (`loaders.resume_note` says of which DataLoaders that is not promised.) More
@@ -115,15 +111,16 @@ def open_module_job(
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
-    function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
+    function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
+    check_module_learns(module)
+    training = on_its_device(module, training)
     check_training_device(training)
-    _check(module)
     if isinstance(training, BatchTraining):
         module_batch.check(module, data, judged_on, training)
     elif isinstance(training, DownpourTraining):
         module_downpour.check(module, data, judged_on, training)
     else:
-        training = _with_batch_size(training, data)
+        training = with_batch_size(training, data)
     samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
     if training.patience is not None and judged_on is None:
         raise UserError(
@@ -205,6 +202,7 @@ class ModuleJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        recorder.begin_with(network_tensors(self.module))
         if self.team.mesh is None:
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
@@ -224,10 +222,10 @@ class ModuleJob(Job):
         module = self.module.to(device)
         strategy: Supervised
         if mesh is None:
-            strategy = _Module(module, training, self.loss, epochs, batches.epoch_steps, validation)
+            strategy = OneModule(module, training, self.loss, epochs, batches.epoch_steps, validation)
         else:
             torch.manual_seed(training.seed)  # a partition asks that ranks draw alike
-            strategy = _ModuleOnMesh(
+            strategy = ModuleOnMesh(
                 partition(module, mesh),
                 training,
                 self.loss,
@@ -237,7 +235,7 @@ class ModuleJob(Job):
                 spread=one_tensor,  # a partitioned module takes whole batches
             )
             strategy.ranks = mesh.size
-        return _Steps(strategy, batches, recorder, self.team)
+        return ModuleSteps(strategy, batches, recorder, self.team)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
         """The start of the run."""
@@ -255,115 +253,6 @@ class ModuleJob(Job):
             return []
         note = resume_note(loader_of(self.samples, self.recipe.training.batch_size))
         return [] if note is None else [note]
-
-
-class _Steps(Synchronous):
-    """Steps of a module that somebody has made again where the run is resumed."""
-
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """As `Synchronous`; raises MismatchError for another module, before anything of it is filled."""
-        assert isinstance(self.strategy, Supervised), "built so"
-        check_module(self.strategy.network, checkpoint)
-        super().resume(checkpoint)
-
-
-class _CountedFlops(Supervised):
-    """A network of which nobody has a plan: its FLOPs are counted in the first step, and kept."""
-
-    ranks = 1
-    _flops: int | None = None
-
-    @property
-    def flops(self) -> int:
-        """Of one sample, as counted; 0 before the first step."""
-        return self._flops or 0
-
-    def describe(self) -> Mapping[str, object]:
-        """The module's children and weights."""
-        children = [f"{name}: {type(child).__name__}" for name, child in self.network.named_children()]
-        return {
-            "stack": "layers",
-            "layers": children or [type(self.network).__name__],
-            "parameters": self.parameters,
-        }
-
-    def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """As `Supervised`; the first one is counted.
-
-        Raises UserError where a layer cannot normalise a batch of one sample, such as an epoch's last.
-        """
-        try:
-            return self._counted(batches)
-        except ValueError as error:
-            if "Expected more than 1 value per channel" not in str(error):
-                raise
-            raise UserError(
-                "the module normalises over a batch, and cannot learn from a batch of one sample: give "
-                "another batch_size, or a DataLoader with drop_last=True, which leaves an epoch's last out"
-            ) from error
-
-    def _counted(self, batches: Iterator[Batch]) -> Metrics:
-        if self._flops is not None:
-            return super().train_step(batches)
-        with FlopCounterMode(display=False) as counter:
-            metrics = super().train_step(batches)
-        self._flops = self.ranks * counter.get_total_flops() // metrics.samples
-        return metrics
-
-    def state_dict(self) -> StateDict:
-        """As `Supervised`, and the FLOPs."""
-        return {**super().state_dict(), "flops": self._flops}
-
-    def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """As `Supervised`, and the FLOPs."""
-        super().load_state_dict(state)
-        flops = state["flops"]
-        if flops is not None and not isinstance(flops, int):
-            raise CheckpointError("the checkpoint does not say how many FLOPs a sample takes")
-        self._flops = flops
-
-
-class _Module(_CountedFlops):
-    """A module in one process."""
-
-
-class _ModuleOnMesh(_CountedFlops, SupervisedOnMesh):
-    """A partitioned module."""
-
-
-def _check(module: nn.Module) -> None:
-    """Raise UserError for a module that has nothing to train, or a state that is no tensor."""
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UserError(
-            f"{type(module).__name__} has no parameter that requires a gradient; nothing can learn"
-        )
-    shapeless = [name for name, each in module.named_parameters() if is_lazy(each)]
-    if shapeless:
-        raise UserError(
-            f"{', '.join(shapeless[:3])} of {type(module).__name__} have no shape before the first batch; "
-            "call the module once on a batch, then train it"
-        )
-    odd = [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]
-    if odd:
-        raise UserError(
-            f"the state of {type(module).__name__} has {', '.join(odd[:3])}, no tensors, which a checkpoint "
-            "cannot keep; make tensors of them"
-        )
-
-
-def _with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
-    """The settings with the batch size of what makes batches itself; raises UserError where another one was
-    asked for."""
-    if not makes_batches(dataset):
-        return training
-    own: int | None = dataset.batch_size  # type: ignore[union-attr]  # what makes batches has it
-    if "batch_size" in training.model_fields_set and training.batch_size != own:
-        raise UserError(
-            f"batch_size={training.batch_size} was asked for, and the {type(dataset).__name__} makes its own "
-            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that "
-            "makes none"
-        )
-    return training if own is None else training.model_copy(update={"batch_size": own})
 
 
 def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:

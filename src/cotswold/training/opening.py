@@ -19,7 +19,8 @@ from cotswold import recipe as recipes
 from cotswold.cluster.ray_settings import check_joinable
 from cotswold.cluster.rotating import required_tokens
 from cotswold.data import Store, shuffle_bytes
-from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
+from cotswold.errors import CotswoldError, MachineError, RunError, SourceError, StoreError
+from cotswold.files import expanded
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
@@ -199,11 +200,26 @@ def _resumed(
         required_tokens(os.environ)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
-    store = store_of(run, kept, stores, progress)
+    store = _store_of(run, wanted, stores, progress)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
     check_pool(wanted, store)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
+
+
+def _store_of(run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None) -> Store:
+    """As `store_of`; if the samples are not where the recipe says, the error says how to name their place."""
+    try:
+        return store_of(run, wanted, stores, progress)
+    except (SourceError, StoreError) as error:
+        data = wanted.data
+        place = data.source if isinstance(data, SourcedData) and data.store is None else data.store
+        if place is None or expanded(recipes.expand(place)).exists():
+            raise
+        raise SourceError(
+            f"{place}, from which the run in {run.path} learnt, does not exist; name the place of the same "
+            "samples now (--set data.source=PATH), or of the folder of their store (--stores FOLDER)"
+        ) from error
 
 
 def _begun(

@@ -115,7 +115,7 @@ class SamplePatterns:
     def batch(self, numbers: Sequence[int]) -> Batch:
         """What the data set gives; raises UserError where that is no pair of tensors."""
         if self._tensors is not None:  # a sample at a time would take longer than a small network
-            chosen = torch.tensor(numbers, dtype=torch.int64)
+            chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
             return Batch(inputs, targets)
         batch = batch_of(self._samples.items(numbers), _CPU)

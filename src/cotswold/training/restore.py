@@ -101,7 +101,7 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
 
 def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> SampleSpec:
     found = SampleSpec.from_state(state)
-    return SampleSpec.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
+    return SampleSpec.of(store_of(run, stores=stores)) if found is None else found
 
 
 def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:

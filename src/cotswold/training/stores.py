@@ -6,13 +6,17 @@ not know: networks.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from cotswold import recipe as recipes
 from cotswold.data import (
     AnyPreparation,
     Preparation,
@@ -26,7 +30,7 @@ from cotswold.data import (
 )
 from cotswold.data.serving import needed_cache_bytes, shards_of
 from cotswold.data.splits import rule
-from cotswold.errors import RecipeError, SourceError, StoreError, UnlabelledError
+from cotswold.errors import FormatError, RecipeError, RunError, SourceError, StoreError, UnlabelledError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (
     Data,
@@ -41,6 +45,7 @@ from cotswold.recipe.schema import (
 )
 from cotswold.recipe.schema.fields import byte_count
 from cotswold.run import RunDirectory, read_events
+from cotswold.training.agreement import PLACES
 
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
@@ -162,24 +167,36 @@ def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -
 
 
 def store_of(
-    run: RunDirectory, recipe: Recipe, stores: Path | None = None, progress: Progress | None = None
+    run: RunDirectory,
+    recipe: Recipe | None = None,
+    stores: Path | None = None,
+    progress: Progress | None = None,
 ) -> Store:
-    """The store that a run learnt from: in ``stores`` where that is given, or where it was at its beginning.
+    """The store that a run learnt from: in ``stores`` if given, or where it was at the run's beginning.
 
-    Samples are prepared under `STORES` where it is neither. Raises as `open_store`, and StoreError where the
-    store that is found, or made anew, is another one: its samples, and their transform, are not the run's.
+    ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
+    another place of the samples than the run's own does, the store of that place is opened. If no store is
+    found, the samples are prepared under ``stores`` or `STORES`. Raises as `open_store`, and StoreError if
+    the store has other samples than the run's, or another transform.
     """
     place, identity = _noted(run)
-    if stores is None and place is not None:
-        try:
-            store = Store(place)
-        except (StoreError, ValueError):  # moved or deleted, or no path at all
-            store = open_store(recipe, STORES, progress)
-        else:
-            if store.identity != identity and recipe.data.store is None:  # its place was taken by another
-                store = open_store(recipe, STORES, progress)
-    else:
-        store = open_store(recipe, stores or STORES, progress)
+    began = recipes.load(run.recipe)
+    if recipe is None:
+        recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
+    store = None
+    if _places(recipe) != _places(began):
+        if identity is None:
+            raise RunError(
+                f"{run.path} does not say which samples it learnt from, so that none but those in its own "
+                "recipe will do; leave data.source and data.store as they are there"
+            )
+    elif stores is None:
+        store = kept_store(run)
+    if store is None and recipe.data.store is None:
+        store = _found_in(stores or STORES, recipe.name, identity)
+    if store is None:
+        folder = STORES if place is None else Path(place).parent
+        store = open_store(recipe, stores or (folder if os.access(folder, os.W_OK) else STORES), progress)
     if identity is not None and store.identity != identity:
         raise StoreError(
             f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
@@ -187,6 +204,25 @@ def store_of(
             "this one"
         )
     return store
+
+
+def _places(recipe: Recipe) -> tuple[object, ...]:
+    """Where a recipe's samples are."""
+    return getattr(recipe.data, "source", None), recipe.data.store
+
+
+def _name(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
+    """The store of an identity among those that recipes of a name have; it needs no source."""
+    for path in sorted(stores.glob(f"{glob.escape(name)}-*")):
+        with suppress(StoreError, FormatError):
+            store = Store(path)
+            if store.identity == identity:
+                return store
+    return None
 
 
 def kept_store(run: RunDirectory) -> Store | None:

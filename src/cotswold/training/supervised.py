@@ -6,6 +6,7 @@ clocks, the terminal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -20,9 +21,10 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
 from cotswold.training.batches import weighted
-from cotswold.training.losses import Loss, is_classes
+from cotswold.training.losses import Loss
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
+from cotswold.training.scoring import Scores, score
 from cotswold.training.strategy import Batch
 
 _HOST, _CUDA = "random", "random.cuda"
@@ -107,6 +109,10 @@ class Supervised:
         found: Tensor = self.network(inputs)
         return found
 
+    def learn(self) -> None:
+        """Put the network into training mode."""
+        self.network.train()
+
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
         """One step of SGD."""
         batch, training = next(batches), self.training
@@ -116,7 +122,7 @@ class Supervised:
         rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        self.network.train()
+        self.learn()
         self.optimiser.zero_grad(set_to_none=True)
         with one_type(self.network, batch):
             outputs = self.outputs(batch.inputs)
@@ -124,31 +130,27 @@ class Supervised:
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         self._step += 1
-        details = {"rate": rate}
-        if is_classes(outputs, targets):
-            details = {"accuracy": _correct(outputs, targets) / targets.numel(), **details}
-        return Metrics(float(loss.detach()), len(targets), details)
+        found = score(self.loss, outputs, targets)
+        details = {} if found.accuracy is None else {"accuracy": found.accuracy}
+        return Metrics(float(loss.detach()), len(targets), {**details, "rate": rate}, found.weight)
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:
         """Loss, and accuracy where targets are classes, on validation samples; remembers the best."""
         self.network.eval()
-        count, loss, correct, judged = 0, 0.0, 0, 0
+        scores = Scores()
         for batch in self.validation():
             targets = needed(batch.targets)
             outputs = self.outputs(batch.inputs)
-            loss += float(weighted(self.loss, outputs, batch)) * len(targets)
-            if is_classes(outputs, targets):
-                correct += _correct(outputs, targets)
-                judged += targets.numel()
-            count += len(targets)
-        if count == 0:
+            scores.add(float(weighted(self.loss, outputs, batch)), score(self.loss, outputs, targets))
+        means = scores.means()
+        if means is None:
             return None
-        loss /= count
+        loss = means.pop("loss")
         self.is_best = loss < self.best_loss
         self._epochs_without = 0 if self.is_best else self._epochs_without + 1
         self.best_loss = min(loss, self.best_loss)
-        return Metrics(loss, count, {"accuracy": correct / judged} if judged else {})
+        return Metrics(loss, scores.samples, means)
 
     @property
     def should_stop(self) -> bool:
@@ -189,10 +191,6 @@ class Supervised:
         self._epochs_without = without if isinstance(without, int) else 0
 
 
-def _correct(outputs: Tensor, targets: Tensor) -> int:
-    return int((outputs.detach().argmax(1) == targets).sum())
-
-
 def supervised_training(recipe: Recipe) -> SupervisedTraining:
     """The `[training]` of a recipe whose strategy is `supervised`."""
     assert isinstance(recipe.training, SupervisedTraining), "the table chose by the strategy"
@@ -201,22 +199,37 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
 
 @contextmanager
 def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
-    """Raises UserError in the place of torch's error where samples or numbers to predict are of another
-    floating type than the parameters."""
+    """Raises UserError in the place of torch's error where samples or targets are of another type than the
+    parameters."""
     try:
         yield
     except RuntimeError as error:
         own = {each.dtype for each in network.parameters() if each.is_floating_point()}
+        name, said = type(network).__name__, str(error)
+        if "'indices'" in said:
+            raise UserError(
+                f"an embedding of {name} takes whole numbers, and was given others ({said}); give "
+                "samples.long()"
+            ) from error
         for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
-            if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype in own:
+            if not own or not isinstance(given, Tensor) or given.dtype in own:
                 continue
-            name = type(network).__name__
+            is_whole = not (given.is_floating_point() or given.is_complex())
+            if is_whole and not _OF_TYPES[what].search(said):  # whole numbers may be classes, or indices
+                continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
-                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({error}); give "
-                f"{what}.to(torch.{ours}), or module.to(torch.{theirs})"
+                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({said}); give "
+                f"{what}.to(torch.{ours}){'' if is_whole else f', or module.to(torch.{theirs})'}"
             ) from error
         raise
+
+
+_OF_TYPES = {
+    "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
+    "targets": re.compile("Found dtype|can't be cast"),
+}
+"""What torch says of whole numbers in a place where it wants others."""
 
 
 def needed(targets: Tensor | None) -> Tensor:

@@ -23,8 +23,9 @@ from cotswold.errors import CotswoldError, MachineError, told
 from cotswold.host import Call, Process, inherited
 from cotswold.training.learning_works import FIRST
 from cotswold.training.losses import Loss
+from cotswold.training.modes import Modes
 from cotswold.training.patterns import Patterns
-from cotswold.training.supervised import needed
+from cotswold.training.supervised import needed, one_type
 
 _TRIAL = "trial"
 """The name under which the fork finds what it tries, and the file for what that raises."""
@@ -61,7 +62,9 @@ def inherited_trial() -> None:
     )  # given so
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
-        loss(module.train()(batch.inputs), needed(batch.targets))
+        Modes(module).learn()
+        with one_type(module, batch):
+            loss(module(batch.inputs), needed(batch.targets))
     except Exception as error:
         raised.write(_pickled(error))
         raised.flush()

@@ -27,10 +27,12 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.training.batches import is_same
 from cotswold.training.flat import FlatModule
-from cotswold.training.losses import IGNORED, Loss, is_classes, loss_of
+from cotswold.training.losses import Loss, counted, loss_of
+from cotswold.training.modes import learns
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.scoring import score
 from cotswold.training.served_patterns import Fed, HeldPatterns, PoolPlace, ServedPatterns
 from cotswold.training.strategy import Batch
 from cotswold.training.supervised import needed, one_type
@@ -126,16 +128,18 @@ class ModuleWork:
         ``learn`` its parameters get their gradients."""
         with torch.set_grad_enabled(learn):
             outputs, targets = network(batch.inputs), needed(batch.targets)
-            if not targets.is_floating_point() and bool((targets == IGNORED).any()):
+            found = score(self._loss, outputs, targets)
+            if found.judged < found.targets:
                 raise UserError(
-                    f"{int((targets == IGNORED).sum())} targets are {IGNORED}, which cross entropy leaves "
-                    "out of its mean: a sum over portions would depend on how they are dealt; leave these "
-                    "samples out of the data set, or give them a class of their own"
+                    f"{found.targets - found.judged} targets are "
+                    f"{int(targets[~counted(self._loss, targets)][0])}, which the loss leaves out of its "
+                    "mean: a sum over portions would depend on how they are dealt; leave these samples out "
+                    "of the data set, or give them a class of their own"
                 )
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return PortionSum(float(loss.detach()), len(targets), right_of(outputs, targets))
+        return PortionSum(float(loss.detach()), len(targets), found.sums)
 
     @property
     def held(self) -> int:
@@ -152,9 +156,11 @@ class ModuleWork:
         assert self._held is not None, "there are some"
         batch = self._held.batch(range(start, stop))
         outputs, targets = network(batch.inputs), needed(batch.targets)
-        value = float(self._loss(outputs, targets)) * len(targets)
-        right = right_of(outputs, targets)
-        return PortionSum(value, len(targets), {"accuracy": right["right"]} if right else {})
+        found = score(self._loss, outputs, targets)
+        sums = dict(found.sums)
+        if "right" in sums:
+            sums["accuracy"] = sums.pop("right")
+        return PortionSum(float(self._loss(outputs, targets)) * found.weight, len(targets), sums)
 
 
 class LayerWork(ModuleWork):
@@ -282,6 +288,8 @@ def check_steady(module: nn.Module) -> None:
     portion."""
     for name, each in module.named_modules():
         place = f"{name or type(module).__name__} ({type(each).__name__})"
+        if not learns(module, each):
+            continue
         if _drops(each):
             raise UserError(
                 f"{place} drops outputs at random, anew at each evaluation, and strategy batch compares "
@@ -329,10 +337,3 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
             f"{name} gave other outputs when the same {len(patterns)} samples were computed again, and "
             f"{remedy}, such as torch.nn.functional.dropout, or train by strategy supervised"
         )
-
-
-def right_of(outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """How many patterns are classified rightly, where targets are classes."""
-    if not is_classes(outputs, targets):
-        return {}
-    return {"right": float((outputs.detach().argmax(1) == targets).sum()) / max(1, targets[0].numel())}

@@ -85,7 +85,7 @@ def test_every_kind_of_file_is_tried(sound: Path) -> None:
     assert set(kinds(sound)) == set(KINDS)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_bit_in_any_file_is_named_or_does_no_harm(sound: Path, tmp_path: Path, kind: str) -> None:
     chance, folder = random.Random(kind), tmp_path / "store"

@@ -15,7 +15,7 @@ from cotswold.cluster.blocks import BlockStore
 KILLS = 12
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_after_every_kill_each_bucket_is_one_state_that_was_written_and_none_that_was_reported_is_lost(
     tmp_path: Path,
 ) -> None:

@@ -142,7 +142,7 @@ def put_at_last(state: EtcdState, key: str) -> float:
     raise AssertionError("etcd does not go on")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_with_one_of_three_members_killed_it_goes_on_and_with_two_it_says_so_in_time(
     three: Members,
 ) -> None:
@@ -159,7 +159,7 @@ def test_with_one_of_three_members_killed_it_goes_on_and_with_two_it_says_so_in_
             assert time.monotonic() - began < 3 * 1.0 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_member_that_stands_still_is_passed_over(three: Members) -> None:
     with EtcdState(Etcd(three.endpoints, timeout_seconds=1.0)) as state:
         put_at_last(state, "a")

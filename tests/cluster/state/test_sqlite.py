@@ -68,7 +68,7 @@ def filled(path: Path) -> bytes:
     """The file of a state with some keys, everything of which is in the file itself."""
     with SqliteState(path) as state:
         state.transact([], [(f"key/{at}", f"value {at} " + "x" * at * 3) for at in range(KEYS)])
-    assert [each.name for each in path.parent.iterdir()] == ["state.db"]
+    assert sorted(each.name for each in path.parent.iterdir()) == ["state.db", "state.db-count"]
     return path.read_bytes()
 
 
@@ -272,3 +272,39 @@ def test_another_thread_may_not_use_it(path: Path) -> None:
         thread.start()
         thread.join(10)
     assert len(raised) == 1 and not isinstance(raised[0], CotswoldError)
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_a_write_ahead_log_that_lost_its_end_is_damage_and_no_older_state(
+    tmp_path: Path, left: float
+) -> None:
+    path, copied = tmp_path / "state.sqlite", tmp_path / "copied.sqlite"
+    with SqliteState(path) as state:
+        for number in range(20):
+            assert state.transact([], [(f"key {number}", "x" * 500)])
+        for ending in ("", "-wal", "-count"):  # as a kill would leave it
+            (tmp_path / f"copied.sqlite{ending}").write_bytes(
+                (tmp_path / f"state.sqlite{ending}").read_bytes()
+            )
+    log = tmp_path / "copied.sqlite-wal"
+    os.truncate(log, int(left * log.stat().st_size))
+    with pytest.raises(StoreError, match=r"transactions are lost; move it away"):
+        SqliteState(copied)
+
+
+def test_a_state_without_its_note_or_with_an_older_one_is_read(tmp_path: Path) -> None:
+    path, note = tmp_path / "state.sqlite", tmp_path / "state.sqlite-count"
+    with SqliteState(path) as state:
+        state.transact([], [("key", "1")])
+    before = note.read_bytes()
+    with SqliteState(path) as state:
+        state.transact([], [("key", "2")])
+    for harm in (lambda: note.write_bytes(before), lambda: note.write_bytes(b""), note.unlink):
+        harm()
+        with SqliteState(path) as state:
+            assert state.read("") == {"key": "2"}
+    note.write_bytes(before[:8])
+    with pytest.raises(StoreError, match=r"state\.sqlite-count is damaged"):
+        SqliteState(path)
+    path.unlink()
+    SqliteState(path).close()  # another one, that has had fewer

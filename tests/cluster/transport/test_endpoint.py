@@ -521,6 +521,34 @@ def test_more_peers_than_there_may_be_are_refused(make: Make, monkeypatch: pytes
     until(lambda: one.refused["strangers"] == 1, one)
 
 
+def test_a_caller_comes_in_under_no_name_but_the_one_that_it_has_signed(make: Make) -> None:
+    one, third = make("one"), make("third")
+    address, nonce = Address.parsed(one.address), new_nonce()
+    assert address.unix is not None
+    with zmq.Context() as context, context.socket(zmq.DEALER) as caller:
+        caller.linger = 0
+        call_as(caller, Keys.of(TOKEN), "hmac", address.challenge, "replica-1", nonce)
+        caller.connect(address.unix)
+        for name, text in (("station-0f/a", nonce), ("replica-1", new_nonce()), ("replica-1", nonce)):
+            said = Hello(name, Address.parsed(third.address), text, "one", -1, PROTOCOL)
+            caller.send(b"H" + VERSION + said.packed)
+        until(lambda: one.refused["strangers"] == 2 and one.peers == ("replica-1",), one)
+
+
+def test_a_peer_for_whom_no_descriptors_are_left_is_refused(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, late = make("one"), make("late")
+    connected(make("early"), one)
+    late.connect("one", one.address)
+    monkeypatch.setattr(peers, "can_open", lambda count: False)  # ZeroMQ would end the process
+    until(lambda: one.refused["strangers"] == 1, one)
+    assert isinstance(heard(late), Lost) and one.peers == ("early",)
+    monkeypatch.setattr("cotswold.cluster.transport.connection.can_open", lambda count: False)
+    with pytest.raises(ClusterError, match=r"one cannot be called: .*ulimit -n"):
+        late.connect("one", one.address)
+
+
 MANY = """
 import os, resource, sys, threading
 from cotswold.cluster.transport import Endpoint, Message

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from cotswold.cluster.notice import Notice
 from cotswold.cluster.transport.folder import SocketFolder, remove_left_folders
+from cotswold.errors import MachineError
 
 
 @pytest.fixture
@@ -39,3 +44,55 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_others(place: Pat
     assert len(list(place.iterdir())) == 2
     remove_left_folders()
     assert [each.name for each in place.iterdir()] == ["cotswold-of-something-else"]
+
+
+UNWRITABLE = "/proc"
+"""A folder in which not even root makes another."""
+
+
+@pytest.mark.parametrize("named", [UNWRITABLE, "/nowhere/at/all", ".", ""])
+def test_the_next_folder_that_can_be_written_is_taken(
+    place: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", named)
+    folder = SocketFolder()
+    assert folder.path.parent == Path("/tmp")
+    folder.close()
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 80])
+def test_a_path_that_no_address_or_socket_can_have_is_passed_over(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (place / name).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / name))
+    folder = SocketFolder()
+    assert folder.path.parent == Path("/tmp")
+    folder.close()
+
+
+def test_where_neither_the_runtime_folder_nor_tmp_can_be_written_tmpdir_is_taken(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", UNWRITABLE)
+    monkeypatch.setenv("TMPDIR", str(place))
+    make = tempfile.mkdtemp
+
+    def made(prefix: str, dir: str) -> str:
+        if dir == "/tmp":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made)
+    folder = SocketFolder()
+    assert folder.path.parent == place
+    folder.close()
+    with closing(Notice()) as notice:
+        assert notice.environ()["COTSWOLD_NOTICE"].startswith(f"{place}/cotswold-")
+    held = SocketFolder()
+    os.close(held._held)  # as if its process were killed
+    remove_left_folders()
+    assert not held.path.exists()
+    monkeypatch.delenv("TMPDIR")
+    with pytest.raises(MachineError, match=r"\(/proc: .*; /tmp: Permission denied\); set XDG_RUNTIME_DIR"):
+        SocketFolder()

@@ -96,7 +96,7 @@ def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -
     assert ((flat[1] @ flat[0].T).argmax(1) == np.arange(len(kanji))).mean() > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_same_request_gives_the_same_files_also_in_several_processes(
     made: JapaneseSet, tmp_path: Path
 ) -> None:

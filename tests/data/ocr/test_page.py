@@ -14,7 +14,7 @@ from cotswold.data.ocr import JapaneseSet, typefaces
 PAGE = (Path(__file__).parents[3] / "docs/japanese-ocr.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_programs_of_the_page_run(
     made: JapaneseSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def told(process: subprocess.Popen[str]) -> tuple[int, int, str]:
     return int(compiled), int(measured), digest
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_processes_that_start_at_once_share_a_cache_and_a_later_one_compiles_and_measures_nothing(
     tmp_path: Path,
 ) -> None:

@@ -85,7 +85,9 @@ class Cast:
         """How often controllers did what."""
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
         rule = _Sum() if roles.has_momentum else Sgd()
-        self._settings = Asynchronous("run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000))
+        self._settings = Asynchronous(
+            "run", "weights", rule, {"": SHARD}, 8, room=Room(1000, 1000), deals=True
+        )
         self.controllers: list[ControllerPlayer] = []
         for name in roles.controllers:
             self.start_controller(name)

@@ -18,9 +18,10 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Change, FoundSaved, Group, Send
+from cotswold.server.messages import Change, FoundSaved, Group, Ranges, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
+from cotswold.server.updating import Updates
 from cotswold.simulate.disks import SimulatedDisk
 
 _Any = Any
@@ -52,7 +53,7 @@ def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answered(self: Saving, order: int, settled: int, saved: Sequence[int | None]) -> None:
+    def answered(self: Saving, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         right(self, order, settled, [])
 
     return answered
@@ -129,6 +130,10 @@ def _seldom(right: Callable[..., _Any]) -> Callable[..., _Any]:
     return saves
 
 
+def _to_the_end(_: Callable[..., _Any]) -> Callable[..., _Any]:
+    return lambda self, start, stop: stop
+
+
 def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
     return lambda self, places, of: None
 
@@ -140,6 +145,13 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "settled-in-memory": Fault("what no disk has is settled", Saving, "answered", _in_memory),
     "nothing-lost": Fault(
         "what a disk has not is not handed out again", Samples, "revoked", _nothing_is_lost
+    ),
+    "applied-again": Fault("a bucket applies again what another one lost", Updates, "_is_repeat", never),
+    "no-seams": Fault(
+        "a hand has samples that a bucket has and others that it lacks", Samples, "_end_of_hand", _to_the_end
+    ),
+    "pushed-together": Fault(
+        "samples that a bucket has are pushed with others", Samples, "is_divided", never
     ),
     "impatient": Fault("a bucket is revived while a member lives", Revival, "decided", _impatient),
     "taken-for-saved": Fault("what a full disk did not take counts as saved", Keeper, "unsaved", _unnoticed),

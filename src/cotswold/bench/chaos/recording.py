@@ -33,12 +33,12 @@ class Recorded(Samples):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[Said], bereft: Sequence[int] = ()) -> Ranges:
+    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
         """What servers had, of a session that is over."""
         self.said(session, servers)
         left = joined(self.open_of(session))
-        lost = super().ended(session, servers, bereft)
-        self.revoked_places += [lost] if bereft else []
+        lost = super().ended(session, servers, back)
+        self.revoked_places += [lost] if back else []
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, common(left, applied)))
         return lost
@@ -49,31 +49,31 @@ class Recorded(Samples):
         self.revoked_places.append(lost)
         return lost
 
-    def revived(self, bucket: int, has: Mapping[int, Ranges], settled: int) -> None:
+    def revived(self, bucket: int, has: Mapping[int, Ranges], settled: Ranges) -> None:
         """A bucket has no more than this of what is not settled."""
         self.has[bucket] = [
-            (session, joined(common(ranges, ((0, settled),)), common(ranges, has.get(session, ()))))
+            (session, joined(common(ranges, settled), common(ranges, has.get(session, ()))))
             for session, ranges in self.has[bucket]
         ]
 
 
-def _unwatched(bucket: str, life: int, settled: int, has: Mapping[int, Ranges]) -> None:
+def _unwatched(bucket: str, life: int, settled: Ranges, has: Mapping[int, Ranges]) -> None:
     """Nobody wants to know."""
 
 
 class RecordedDispatcher(Dispatcher):
     """One whose ledger keeps which samples each bucket has."""
 
-    watch_revived: Callable[[str, int, int, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
-    """Called with a bucket, its life, where it has everything below, and what else it has, by session."""
+    watch_revived: Callable[[str, int, Ranges, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
+    """Called with a bucket, its life, the places that are settled, and what else it has, by session."""
 
     def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"
         for number, each in enumerate(answers):
             if each.life > self._lives.get(each.server, 0):
                 has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
-                self.ledger.revived(number, has, self._order.settled)
-                self.watch_revived(each.server, each.life, self._order.settled, has)
+                self.ledger.revived(number, has, self._order.forgotten)
+                self.watch_revived(each.server, each.life, self._order.forgotten, has)
         return super()._hear_of_lives(answers)
 
 

@@ -28,19 +28,12 @@ class Sums:
         self._buckets = tuple(dict.fromkeys(each.server for each in training.shards))
 
     def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
-        """A bucket has what the ledger says, and nothing else: each sample once, but for those that were lost
-        elsewhere and handed out again, to another session. Raises BrokenError."""
-        by: dict[int, list[Ranges]] = defaultdict(list)
-        for session, ranges in ledger.has[self._buckets.index(bucket)]:
-            by[session if self._judge.revivals else 0].append(ranges)
+        """A bucket has what the ledger says, and nothing else: each sample once, also one that another bucket
+        lost and that came again in another session. Raises BrokenError."""
         total = [0.0] * self._training.size
-        for some in by.values():
-            ranges = joined(*some)
-            if size(ranges) != sum(map(size, some)):
-                raise BrokenError(f"{bucket}: a sample is applied twice")
-            for each in ranges:
-                more = self._training.gradient(each, total)
-                total = [one + other for one, other in zip(total, more, strict=True)]
+        for each in joined(*(ranges for _, ranges in ledger.has[self._buckets.index(bucket)])):
+            more = self._training.gradient(each, total)
+            total = [one + other for one, other in zip(total, more, strict=True)]
         own = [each for each in self._training.shards if each.server == bucket]
         name = "velocity" if self._training.world.has_momentum else "weights"
         found = vectors.get(name, [[0.0] * (shard.stop - shard.start) for shard in own])

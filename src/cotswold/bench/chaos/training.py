@@ -14,7 +14,7 @@ from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, Recorded
 from cotswold.bench.chaos.world import World
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
-from cotswold.server.replica import Pace, StepTask
+from cotswold.server.replica import StepTask
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network
 from cotswold.simulate.replicas import ReplicaPlayer
@@ -74,7 +74,7 @@ class Training:
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
         self.ledger = Recorded(SAMPLES, len(buckets))
         rules = Dispatch(
-            *("run", SAMPLES, self.size, world.epochs, 1.0, 4, 2),
+            *("run", SAMPLES, self.size, world.epochs, 1.0, world.hand, world.hand // 2),
             order_seconds=world.order_seconds,
             beat_seconds=0.25,
             silent_seconds=3.0,
@@ -113,7 +113,7 @@ class Training:
         join = Join(name, 0, f"address of {name}", SAMPLES, self.size)
         self.replicas.append(
             ReplicaPlayer(
-                *(self.clients, join, Pace(2), self.shards, self.gradient),
+                *(self.clients, join, self.world.pace, self.shards, self.gradient),
                 lambda: speed * random.uniform(0.5, 1.5),
                 begins=lambda task: self._begins(name, task),
             )

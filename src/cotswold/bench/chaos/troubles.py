@@ -13,7 +13,7 @@ from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
-from cotswold.server.copies.saved import disk_of
+from cotswold.server.copies.saved import Saved, disk_of
 from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.server.names import bucket_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
@@ -42,6 +42,8 @@ class Troubles:
         """When what befell one server is over, or not all was well last."""
         self._runs = 0
         """How many others have begun; of an odd number the last goes on."""
+        self._older: dict[str, dict[str, Saved]] = {}
+        """What each disk had at the outage before."""
 
     def chance(self) -> None:
         """A tenth of a second in which anything may happen."""
@@ -135,8 +137,27 @@ class Troubles:
             if self._spares({(host, name) for name in some}):
                 disk.damaged |= some
                 self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
+        if random.random() < self.world.exchanged:
+            gone = self._exchange() or gone
+        self._older = {host: dict(disk.has) for host, disk in disks.items()}
         damaged = {name for each in disks.values() for name in each.damaged}
         self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
+
+    def _exchange(self) -> str:
+        """Exchange what a disk has; whose it is, or nothing where that would lose what members have."""
+        disks = self.cast.disks
+        host, other = self.random.sample(sorted(disks), 2)
+        if not self._spares({(each, name) for each in (host, other) for name in self.cast.buckets}):
+            return ""
+        own, others = dict(disks[host].has), dict(disks[other].has)
+        how = self.random.choice(
+            ("is an older copy", "is a copy of that of", "has changed places with that of")
+        )
+        disks[host].exchange(self._older.get(host, {}) if "older" in how else others)
+        if "places" in how:
+            disks[other].exchange(own)
+        self.cast.tell(f"the disk of {host} {how}" + ("" if "older" in how else f" {other}"))
+        return host
 
     def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
         """Whether the disks of members have all that those of all members have, without this: (host, bucket).

@@ -58,13 +58,13 @@ class Window:
             else:  # what the life before had may have been on the disk that is lost
                 self._must.pop(bucket, None)
 
-    def revived(self, bucket: str, life: int, settled: int, has: Mapping[int, Ranges]) -> None:
-        """Another life has begun with everything below ``settled``, and this, by session. Raises
+    def revived(self, bucket: str, life: int, settled: Ranges, has: Mapping[int, Ranges]) -> None:
+        """Another life has begun with what is ``settled``, and this, by session. Raises
         BrokenError."""
         over = [saved for before, saved in self._must[bucket] if before < life]
         self._must[bucket] = [each for each in self._must[bucket] if each[0] >= life]
         for session, samples in (each for saved in over for each in saved.items()):
-            lost = without(samples, joined(((0, settled),), has.get(session, ())))
+            lost = without(samples, joined(settled, has.get(session, ())))
             if lost:
                 raise BrokenError(
                     f"{bucket}: samples {lost} of session {session} were acknowledged more than "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cotswold.server.copies.copying import Way
+from cotswold.server.replica import Pace
 from cotswold.simulate.network import Faults
 
 DISK_SECONDS = 0.1
@@ -44,6 +45,10 @@ class World:
     replicas: int = 2
     readers: int = 0
     """Clients that pull and do not push."""
+    pace: Pace = Pace(2)  # noqa: RUF009  # it is frozen
+    """Of each replica."""
+    hand: int = 4
+    """Samples that a replica is handed at once."""
     speeds: tuple[float, ...] = (0.05, 0.1, 0.4)
     """Of these each replica has one: the seconds that a step takes, about."""
     order_seconds: float = 0.3
@@ -110,6 +115,9 @@ class World:
     damage: float = 0.0
     gone: float = 0.0
     """The share of outages from which one host does not return, with its disk."""
+    exchanged: float = 0.0
+    """The share of outages in which a disk is not what its server left: it is an older copy, or a copy of
+    another server's, or two have changed places."""
     rots: float = 0.0
     """How often what a disk has of a bucket is damaged under a server that lives; it finds that out."""
     torn: float = 0.0

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from cotswold.bench.chaos.world import Aim, World
 from cotswold.server.copies.lease import DRIFT
+from cotswold.server.replica import Pace
 from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
@@ -61,6 +62,18 @@ WORLDS: Mapping[str, World] = {
     "chain of five": World(servers=7, copies=5, least=2, way="chain", kills=0.4, pauses=0.3, cuts=0.4),
     "disks": World(disks=True, kills=0.6, full=0.3, slow=0.3, checkpoints=0.3, replica_faults=0.1),
     "outages": World(disks=True, outages=0.3, kills=0.3, checkpoints=0.3, damage=0.3),
+    "outages in pushes": World(
+        disks=True,
+        outages=0.4,
+        kills=0.2,
+        checkpoints=0.3,
+        replica_faults=0.2,
+        pace=Pace(2, n_push=4),
+        hand=6,
+    ),
+    "disks exchanged": replace(
+        _SMALL, servers=5, buckets=2, epochs=8, disks=True, outages=0.5, exchanged=1.0
+    ),
     "one copy on disk": World(copies=1, disks=True, outages=0.3, checkpoints=0.3, faults=_BAD),
     "disks and all": World(
         faults=_BAD,

@@ -6,7 +6,6 @@ what is measured.
 
 from __future__ import annotations
 
-import select
 import signal
 import tempfile
 import time
@@ -30,7 +29,7 @@ from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
-from cotswold.host import Call, ForkServer, Process
+from cotswold.host import Call, ForkServer, Process, is_readable
 from cotswold.server import messages as m
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying, Way
@@ -110,7 +109,7 @@ class Kept:
     def tell_end(self, name: str) -> None:
         """Wait for the end of a server's process, and tell the controller of it."""
         process = self._servers.pop(name)
-        select.select([process], [], [], _SECONDS)
+        is_readable(process, _SECONDS)
         self._post.send(m.CONTROLLERS, m.Ended(name, process.why()))
         self._post.endpoint.flush(_SECONDS)
         process.end()

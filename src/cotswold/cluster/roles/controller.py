@@ -21,7 +21,7 @@ from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.entitled import wrong
+from cotswold.cluster.roles.entitled import Entitled
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.rotating import Rotating
@@ -144,6 +144,7 @@ class ControllerRole:
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
+        self._entitled = Entitled(time.monotonic())
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
@@ -186,7 +187,7 @@ class ControllerRole:
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return False
             case Letter(sender, message) if isinstance(message, _HEARD):
-                if reason := wrong(sender, cast(FromServers, message)):
+                if reason := self._entitled.wrong(sender, cast(FromServers, message), time.monotonic()):
                     self._post.endpoint.refused[reason] += 1
                     return True
                 self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))
@@ -218,6 +219,9 @@ class ControllerRole:
     def _met(self, here: Here) -> None:
         """A server that is reached elsewhere than before: the others are told."""
         address = here.peer_address or here.address
+        if here.server not in self._addressed:
+            known = self._machine.servers.of
+            self._addressed = {name: each for name, each in self._addressed.items() if name in known}
         before, self._addressed[here.server] = self._addressed.get(here.server, address), address
         if before != address:
             for each in self._machine.servers.living:

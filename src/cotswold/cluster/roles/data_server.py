@@ -23,7 +23,7 @@ from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.transport import Lost, Ready, Roads
 from cotswold.errors import CotswoldError, MachineError, UserError, told
-from cotswold.host import keep_freed_bytes
+from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.supplying import Job, Supplying
@@ -132,7 +132,7 @@ class DataServer:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._under_way = 0
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken, self._wake = wake_pipe()
         post.endpoint.watch(self._woken)
         assert not isinstance(post.endpoint, Roads), "a data server has one road"
         post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # which are bounded here

@@ -27,11 +27,13 @@ from cotswold.cluster.blocks import (
     Written,
 )
 from cotswold.cluster.messages import FINISH_SECONDS
+from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import MachineError, StoreError
 from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import ASIDE, Saved
+from cotswold.server.names import is_run
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
 _WRITES = 16
@@ -39,8 +41,7 @@ _WRITES = 16
 _SCRUB_SECONDS = 1.0
 _SCRUB_BYTES = 16 << 20
 """So many bytes are read again in a second, at most, to see whether they are what was written."""
-_CLUSTER, _CLUSTER_BYTES = "cluster", 200
-"""The file with the name of the cluster whose server has the disk."""
+_CLUSTER_BYTES = 200
 _SAY_SECONDS = 10.0
 """How often it is said that the disk takes nothing."""
 
@@ -159,10 +160,27 @@ class Disk:
             self._belongs_at = float("inf")
             self._working.do(partial(self._belong, cluster))
 
+    def describe(self, run: str, description: str) -> None:
+        """Keep the description of a run beside its buckets, for a state that is lost; none if it is empty."""
+        if is_run(run):
+            self._working.do(partial(self._describe, run, description))
+
+    def _describe(self, run: str, description: str) -> None:
+        path = self._store.folder / RUNS_FOLDER / run
+        try:
+            if description:
+                path.parent.mkdir(exist_ok=True)
+                replace_file(path, description.encode())
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            trouble = f"cannot write to its disk what is said of run {run} ({error})"
+            self._working.tell(partial(self._trouble, trouble))
+
     def _belong(self, cluster: str) -> None:
         trouble = ""
         try:
-            replace_file(self._store.folder / _CLUSTER, cluster.encode())
+            replace_file(self._store.folder / CLUSTER_FILE, cluster.encode())
         except OSError as error:
             trouble = f"cannot write to its disk of which cluster it is ({error}); it is tried again"
         self._working.tell(partial(self._belongs, cluster, trouble))
@@ -176,7 +194,7 @@ class Disk:
 
     def _cluster(self) -> str:
         try:
-            return (self._store.folder / _CLUSTER).read_bytes()[:_CLUSTER_BYTES].decode()
+            return (self._store.folder / CLUSTER_FILE).read_bytes()[:_CLUSTER_BYTES].decode()
         except FileNotFoundError:
             return ""
         except (OSError, ValueError) as error:

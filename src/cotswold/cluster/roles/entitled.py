@@ -6,9 +6,24 @@ state takes them. Does not know: what follows from a message (`server.control`),
 
 Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
 has ended its supervisor says: the coordinator of a run, or the station of the server's host.
+
+A station gives each server a key of its own when it starts the process. The server says the key with each
+`Here`, and the station with `Ended`:
+
+    what is said                                         what a controller does
+    Here, of a name that is not known                    binds the name to the key
+    Here, with the key of its name                       hears it
+    Here, with another key                               refuses it, unless the name was silent for a minute
+    Ended by a station, with the key of the name         hears it
+    Ended by a station, with another key                 refuses it
+    Ended by a station, of a name that is not known      hears it, but not in its first seconds, in which a
+                                                         server that lives says so; a station repeats it
 """
 
 from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
 
 from cotswold.cluster.description import Description
 from cotswold.cluster.state.keeping import (
@@ -19,11 +34,11 @@ from cotswold.cluster.state.keeping import (
 )
 from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
-from cotswold.server.control.reign import FromServers
+from cotswold.server.control.reign import STATION, FromServers
 from cotswold.server.messages import COORDINATOR, Create, Ended, Here
 from cotswold.server.names import is_run, run_of
 
-_SERVER, _STATION = "server-", "station-"
+_SERVER = "server-"
 _TEXT_LETTERS = 1024
 """Of any text but a description: of names, addresses and reasons."""
 _BUCKETS = 1 << 17
@@ -34,6 +49,56 @@ _NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _AROUND_BYTES
 """Of runs and buckets, of which keys are made."""
 _DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTES_MAX
 """Of what is put in one transaction, which names each key twice, and compares who leads."""
+
+
+_SILENT_SECONDS = 60.0
+"""Silence after which a name may have another key."""
+_FIRST_SECONDS = 2.0
+"""Time in which each living server has spoken to a controller that has just begun."""
+_NAMES = 1 << 12
+"""Bound on the names that a controller remembers; it forgets the one heard longest ago."""
+
+
+class Entitled:
+    """Decides who may say what to one controller, which began at ``now``."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """Key of each server and time when it was heard last, in the order of these times."""
+
+    def wrong(self, sender: str, message: FromServers, now: float) -> str:
+        """Return the reason to refuse a message: that of `wrong`, or a missing proof; empty to hear it."""
+        if found := wrong(sender, message):
+            return found
+        match message:
+            case Here(server, key=key):
+                return "" if self._binds(server, key, now) else "strangers"
+            case Ended(server, key=key) if sender != COORDINATOR:
+                return self._wrong_end(server, key, now)
+            case _:
+                return ""
+
+    def _binds(self, server: str, key: str, now: float) -> bool:
+        bound, heard = self._keys.get(server, (key, now))
+        if now - heard < _SILENT_SECONDS and not _is_same(bound, key):
+            return False
+        self._keys[server] = key, now
+        self._keys.move_to_end(server)
+        if len(self._keys) > _NAMES:
+            self._keys.popitem(last=False)
+        return True
+
+    def _wrong_end(self, server: str, key: str, now: float) -> str:
+        if server not in self._keys:
+            return "early" if now - self._began < _FIRST_SECONDS else ""
+        bound, _ = self._keys[server]
+        return "" if bound and _is_same(bound, key) else "strangers"
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Compare two keys in a time that tells nothing about them."""
+    return hmac.compare_digest(one.encode(), other.encode())
 
 
 def wrong(sender: str, message: FromServers) -> str:
@@ -61,8 +126,8 @@ def _supervises(sender: str, server: str) -> bool:
     """Whether a process started another."""
     if sender == COORDINATOR:
         return True
-    _, _, host = sender.removeprefix(_STATION).partition("/")  # before it what tells hosts of a name apart
-    return sender.startswith(_STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
+    _, _, host = sender.removeprefix(STATION).partition("/")  # before it what tells hosts of a name apart
+    return sender.startswith(STATION) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 
 def _wrong_run(wanted: Create) -> str:

@@ -58,6 +58,7 @@ from cotswold.server.messages import (
     Fence,
     FindSaved,
     Forget,
+    Here,
     Leased,
     Message,
     OfBucket,
@@ -94,13 +95,15 @@ def main(
     flush_seconds: float = 1.0,
     roads: Mapping[str, str] | None = None,
     tokens: str | None = None,
+    key: str = "",
 ) -> int:
     """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
 
     ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
     the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
     machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The tokens are in
-    the file ``tokens``, or the token is in the environment. Raises MachineError where the coordinator ends
+    the file ``tokens``, or the token is in the environment. ``key``: by which controllers know this server
+    from others that say its name. Raises MachineError where the coordinator ends
     first, and what the disk raises."""
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
@@ -111,7 +114,7 @@ def main(
         post = Post(ways.all)
         post.send(COORDINATOR, Serving(name, ways.administration.address))
         saving = replace(Copying(**copying), saves=disk is not None)
-        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring))
+        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
         if disk is None:
             role.run()
         else:
@@ -134,7 +137,9 @@ class KeeperRole:
         copying: Copying,
         ways: Ways,
         bond: Bond,
+        key: str = "",
     ) -> None:
+        self._key = key
         self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
         self._runs: dict[str, Description] = {}
         self._machine: Keeper[Array] = Keeper(
@@ -275,12 +280,16 @@ class KeeperRole:
             self._tell_malformed(run, f"{type(error).__name__}: {error}")
             return
         self._runs[run] = found
+        if self._disk is not None:
+            self._disk.describe(run, description)
 
     def _let_go(self) -> None:
         """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
         for run in self._runs.keys() - {*self._machine.runs}:
             del self._runs[run]
             self._clients.forget(run)
+            if self._disk is not None:
+                self._disk.describe(run, "")
 
     def _tell_malformed(self, run: str, why: str) -> None:
         """People should know of a run that gets no copies here; it is described again and again."""
@@ -378,6 +387,7 @@ class KeeperRole:
                 peer = self._clients.peer(each.to, run_of(message.bucket))
                 self._sends.append(each if peer == each.to else Send(peer, message))
             elif each.to == CONTROLLERS:
+                message = replace(message, key=self._key) if isinstance(message, Here) else message
                 self._sends += [Send(name, message) for name in self._controllers]
             else:
                 self._sends.append(each)

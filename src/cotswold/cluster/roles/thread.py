@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
+from cotswold.host import wake_pipe
+
 Job = Callable[[], object]
 
 
@@ -22,9 +24,7 @@ class Working:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._told: deque[Job] = deque()
-        self._woken, self._wake = os.pipe()
-        for end in (self._woken, self._wake):
-            os.set_blocking(end, False)
+        self._woken, self._wake = wake_pipe()
         self._is_busy = False
         self._moved = time.monotonic()
         self._ended = 0

@@ -115,6 +115,7 @@ def said(settings: Asynchronous) -> dict[str, object]:
         "unit_norm": sorted(settings.unit_norm),
         "schedule": asdict(settings.schedule),
         "products": dict(settings.products),
+        "deals": settings.deals,
     }
 
 
@@ -132,4 +133,5 @@ def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
         frozenset(values["unit_norm"]),
         BySamples(**values["schedule"]),
         {tensor: tuple(code) for tensor, code in values["products"].items()},
+        values.get("deals", False),
     )

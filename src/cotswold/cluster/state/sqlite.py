@@ -9,8 +9,9 @@ for the processes share memory.
 
 The row of the empty key is the seal: how many rows there are, the sum of their checksums, and how many
 transactions were done. It is compared with the rows whenever the file is opened, and tells of a row that is
-gone. What it cannot tell: SQLite takes a damaged frame of the write-ahead log, and all that follow, for a
-transaction that a power cut ended.
+gone. SQLite takes a damaged frame of the write-ahead log, and all that follow, for a transaction that a power
+cut ended. So the number of transactions is noted in a file beside, after each of them: a state that has had
+fewer has lost some.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ APPLICATION = 0x43_6F_74_53
 FORMAT = 1
 _SEAL = struct.Struct("<QQQ")
 _MODULUS = 1 << 64
+NOTE = "-count"
+"""Behind the name of the file: that in which the number of transactions is noted."""
+_NOTE = struct.Struct("<QQ")
+"""The number, and its checksum."""
 _TABLE = "CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB, checksum INTEGER) WITHOUT ROWID"
 _INSERT = "INSERT OR REPLACE INTO state VALUES (?, ?, ?)"
 _AGAIN = "free some space and try again"
@@ -58,6 +63,8 @@ class SqliteState:
         self._busy_seconds = busy_seconds
         self._is_unsettled = False
         """Whether the log may hold a transaction that nobody sees, but that a crash would bring to light."""
+        self._done = 0
+        """Transactions that the state has had, with that which is under way."""
         _make(path)
         self._file = _identity(path)
         with self._errors("read"):
@@ -134,6 +141,7 @@ class SqliteState:
         for (said,) in self._database.execute("PRAGMA quick_check(1)"):
             if said != "ok":
                 raise self._damaged(f"its structure is wrong ({' '.join(str(said).split())})")
+        noted = _noted(self.path)  # before the rows are read: another process may do more
         seal, count, total = b"", 0, 0
         for key, value in self._rows(b""):
             if key:
@@ -142,6 +150,9 @@ class SqliteState:
                 seal = value
         if len(seal) != _SEAL.size or _SEAL.unpack(seal)[:2] != (count, total):
             raise self._damaged("keys are missing or are too many")
+        done = _SEAL.unpack(seal)[2]
+        if done < noted:
+            raise self._damaged(f"the last {noted - done} of its {noted} transactions are lost")
 
     def _number(self, pragma: str) -> int:
         (found,) = self._database.execute(pragma).fetchone()
@@ -184,7 +195,8 @@ class SqliteState:
                 self._database.execute(_INSERT, (key, value, _checksum(key, value)))
             elif before is not None:
                 self._database.execute("DELETE FROM state WHERE key = ?", (key,))
-        seal = _SEAL.pack(count, total % _MODULUS, number + 1)
+        self._done = number + 1
+        seal = _SEAL.pack(count, total % _MODULUS, self._done)
         self._database.execute(_INSERT, (b"", seal, _checksum(b"", seal)))
 
     def _settle(self) -> None:
@@ -203,6 +215,7 @@ class SqliteState:
                 self._check_place()
                 yield
             self._commit()
+            _note(self.path, self._done)
         except BaseException:
             if self._database.in_transaction:
                 with suppress(sqlite3.Error):
@@ -267,6 +280,7 @@ def _make(path: Path) -> None:
     if _identity(path) is not None:
         return
     try:
+        _note_of(path).unlink(missing_ok=True)  # it is of a state that is gone
         create_file(path, _empty())
     except FileExistsError:  # another process was faster
         pass
@@ -292,6 +306,38 @@ def _empty() -> bytes:
         made.close()
     contents[18:20] = b"\2\2"  # read and written by a write-ahead log (SQLite's file format, section 1.3.3)
     return bytes(contents)
+
+
+def _note_of(path: Path) -> Path:
+    return path.with_name(path.name + NOTE)
+
+
+def _note(path: Path, number: int) -> None:
+    """So many transactions are done; where that cannot be noted, fewer are known to be."""
+    with suppress(OSError):
+        file = os.open(_note_of(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(file, _NOTE.pack(number, crc32(number.to_bytes(8, "little"))), 0)
+        finally:
+            os.close(file)
+
+
+def _noted(path: Path) -> int:
+    """How many transactions are known to be done; 0 where none was noted, as after a power cut. Raises
+    StoreError for a note that is damaged, as the rest may be."""
+    try:
+        note = _note_of(path).read_bytes()
+    except OSError:
+        return 0
+    if not note:
+        return 0
+    number, checksum = _NOTE.unpack(note) if len(note) == _NOTE.size else (0, -1)
+    if checksum != crc32(int(number).to_bytes(8, "little")):
+        raise StoreError(
+            f"{_note_of(path)} is damaged, which has the number of transactions of {path}: the state may be, "
+            "too; move both away and recover it (cotswold cluster recover), or remove that file alone"
+        )
+    return int(number)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ do not are hosts of their own.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import re
 import socket
@@ -140,6 +141,18 @@ class Address:
                 f"the endpoint at {self.unix} can be reached on its own host alone; give it a host's address"
             )
         return self.tcp, self.mode
+
+
+def is_ipv6(text: str) -> bool:
+    """Whether a text is an IPv6 address, without brackets.
+
+    >>> is_ipv6("::1"), is_ipv6("[::1]"), is_ipv6("10.0.0.1"), is_ipv6("::1:port")
+    (True, False, False, False)
+    """
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def is_taken(host: str, port: int) -> bool:

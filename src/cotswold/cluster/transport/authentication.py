@@ -102,9 +102,14 @@ def call_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode, challenge: str, n
         socket.curve_secretkey = keys.client_secret
         socket.curve_publickey = keys.client_public
         return
-    who = f"{nonce}:{name}".encode()
+    who = signature_text(nonce, name).encode()
     socket.plain_username = who
     socket.plain_password = sign(keys.signing, b"caller", challenge.encode(), who)
+
+
+def signature_text(nonce: str, name: str) -> str:
+    """What a caller signs by *hmac*, besides the challenge."""
+    return f"{nonce}:{name}"
 
 
 def welcome(keys: Keys, nonce: str, name: str) -> bytes:
@@ -120,7 +125,8 @@ def is_welcome(keys: Keys, signature: bytes, nonce: str, name: str) -> bool:
 class Doorkeeper:
     """Answers ZeroMQ's questions about callers, in a thread: also while the process computes.
 
-    It says by the fingerprint with which token a caller has come (ZeroMQ's *user id*).
+    It says by the fingerprint with which token a caller has come, and by *hmac* also what the caller has
+    signed (ZeroMQ's *user id*): its text by chance and its name, which its `Hello` must repeat.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], ring: Ring, challenge: str) -> None:
@@ -146,10 +152,15 @@ class Doorkeeper:
                 version, request, domain = asked[:3]
                 keys = self._known(domain, asked[5], asked[6:])
                 status = (b"400", b"no token of this run") if keys is None else (b"200", b"OK")
-                user = b"" if keys is None else keys.fingerprint.encode()
+                user = b"" if keys is None else keys.fingerprint.encode() + self._signed(asked[5:])
                 self._socket.send_multipart([version, request, *status, user, b""])
         except zmq.ContextTerminated:
             self._socket.close()
+
+    @staticmethod
+    def _signed(said: list[bytes]) -> bytes:
+        """What a caller that is known has signed, after a blank; nothing by CURVE."""
+        return b" " + said[1] if said[0] == b"PLAIN" else b""
 
     def _known(self, domain: bytes, mechanism: bytes, said: list[bytes]) -> Keys | None:
         """The keys of the token that the caller knows."""

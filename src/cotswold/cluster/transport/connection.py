@@ -20,6 +20,7 @@ from cotswold.cluster.transport.authentication import Keys
 from cotswold.cluster.transport.frames import End
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
+from cotswold.host.open_files import can_open
 
 _CONNECT_SECONDS = 20.0
 """How long a connection is tried."""
@@ -28,6 +29,8 @@ _HANDSHAKE_SECONDS = 30.0
 _PROMPT_SECONDS = 8.0
 """Whoever takes no calls, or not this token, shows that sooner. What ends later has run out of time, ours or
 the other's, who is stopped perhaps, or behind a wall that lets nothing pass."""
+DESCRIPTORS = 8
+"""Files that must be left for one peer more: five, and some that others open meanwhile."""
 _PROBES = 4
 """Questions, evenly spread over the time after which a host is lost, to one to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
@@ -54,12 +57,12 @@ class Connection:
         # whoever is called by *hmac* says why it refuses: it may end meanwhile, and that is no refusal
         self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         self._began = time.monotonic()
-        try:
-            self.socket = socket = context.socket(zmq.DEALER)
-        except zmq.ZMQError as error:
+        if not can_open(DESCRIPTORS):  # ZeroMQ ends a process that has none left
             raise ClusterError(
-                f"{call.name} cannot be called: {error.strerror}; allow more descriptors (ulimit -n)"
-            ) from error
+                f"{call.name} cannot be called: this process may open fewer than {DESCRIPTORS} files more; "
+                "allow more (ulimit -n)"
+            )
+        self.socket = socket = context.socket(zmq.DEALER)
         self.monitor = socket.get_monitor_socket(_ENDED | REFUSED)
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
         try:

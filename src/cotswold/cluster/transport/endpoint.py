@@ -48,10 +48,10 @@ from cotswold.cluster.transport.listener import Came, Listener
 from cotswold.cluster.transport.loans import Probe
 from cotswold.cluster.transport.peer import LOST_SECONDS, Own, Traffic
 from cotswold.cluster.transport.peers import OLD_TOKEN, Common, Event, Peers
-from cotswold.cluster.transport.sockets import allow_descriptors
 from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import UserError
 from cotswold.host import Keyring, Token
+from cotswold.host.open_files import allow_descriptors
 
 _BUSY = 16
 """Among so many events at most it is looked whether a peer is lost."""

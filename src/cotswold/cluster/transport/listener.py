@@ -47,6 +47,8 @@ class Came:
     """The others, which may be long, and are not copied."""
     fingerprint: str = ""
     """Where it says who calls: of the token with which the caller has come."""
+    signed: str = ""
+    """What the caller has signed by *hmac*; empty by *curve*."""
 
 
 class Listener:
@@ -100,7 +102,8 @@ class Listener:
         first = frame.bytes
         if first[:1] != HELLO:
             return Came(number, first, rest)
-        return Came(number, first, rest, str(frame.get("User-Id")))
+        fingerprint, _, signed = str(frame.get("User-Id")).partition(" ")
+        return Came(number, first, rest, fingerprint, signed)
 
     def strangers(self) -> int:
         """How many callers were refused since this was last asked."""

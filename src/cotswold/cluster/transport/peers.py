@@ -13,8 +13,8 @@ that answers.
     it was called, and has not called here              `WELCOME`: the conversation is whole
     it has called here before, and answers nothing      the conversation is over, another begins
     another endpoint has its name                       that one is lost, a conversation begins
-    its name is kept for whom this process calls        `GONE`; so where there are too many, and for a second
-                                                          name on one connection
+    its name is kept for whom this process calls        `GONE`; so where there are too many, or no open files
+                                                          are left, and for a second name on one connection
 
 Both ends of a conversation hear that it is over: what is sent comes to whom it was sent, or `Lost` is heard.
 """
@@ -31,7 +31,7 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Ring
-from cotswold.cluster.transport.connection import Connection
+from cotswold.cluster.transport.connection import DESCRIPTORS, Connection
 from cotswold.cluster.transport.doors import Doors
 from cotswold.cluster.transport.frames import (
     GONE,
@@ -52,6 +52,7 @@ from cotswold.cluster.transport.peer import Own, Peer
 from cotswold.cluster.transport.readiness import Readiness
 from cotswold.cluster.transport.versions import Versions
 from cotswold.errors import ClusterError
+from cotswold.host.open_files import can_open
 
 Event = Message | Lost | Ready
 MOST_PEERS = 2500
@@ -206,12 +207,15 @@ class Peers:
         return hello, self.versions.settled(Versions.said(version, hello.oldest))
 
     def _is_another(self, listener: Listener, came: Came, hello: Hello) -> bool:
-        """Whether a caller takes a name that is not its own, or one more than it has, or is one too many."""
+        """Whether a caller takes a name that is not the one it signed, or one more than it has, or is one too
+        many."""
+        if came.signed and came.signed != authentication.signature_text(hello.nonce, hello.name):
+            return True
         known, caller = self.of.get(hello.name), listener.callers.get(came.number)
         if caller is not None and caller.name != hello.name:
             return True
         if hello.name not in self.kept:
-            return known is None and len(self.of) >= MOST_PEERS
+            return known is None and (len(self.of) >= MOST_PEERS or not can_open(DESCRIPTORS))
         is_answer = known is not None and known.nonce == hello.answers
         return not is_answer and (known is None or not known.address.is_same(hello.address))
 

@@ -1,11 +1,9 @@
 """What sockets that call and sockets that are called have in common.
 
-Knows: ZeroMQ's options and events, how many descriptors there may be. Does not know: peers.
+Knows: ZeroMQ's options and events. Does not know: peers.
 """
 
 from __future__ import annotations
-
-import resource
 
 import zmq
 
@@ -17,20 +15,6 @@ REFUSED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 """What a monitor says where a connection does not come about."""
-
-
-_DESCRIPTORS = 1 << 16
-"""Of a process, at most; five for each peer."""
-
-
-def allow_descriptors() -> None:
-    """As many as the system lets this process have: where none is left ZeroMQ ends it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 # masks of type int: `&` of two flags of an enum takes as long as asking ZeroMQ
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 

@@ -4,7 +4,11 @@ Knows: numbers of versions. Does not know: what is different between them.
 
 Every frame bears a version. A caller says the newest and the oldest that it speaks; the two settle on the
 newest that both do. What says so keeps its form for ever: a `Hello`, whose further fields may grow, and the
-refusal of one. So servers are upgraded one by one, as long as each release speaks the version before its own.
+refusal of one.
+
+Within a version messages only grow (`cluster.codec`): fields with defaults are appended, and messages are
+added. A change of any other kind is another version. So servers are upgraded one by one from release to
+release of a version; a process of a version that is not spoken any more is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from dataclasses import dataclass
 
 from cotswold.cluster.transport.frames import REFUSAL, head, pack, unpack
 
-PROTOCOL = 1
-"""The newest version, in which this process would speak. One more with every change of a frame or of a
-message that is sent to others."""
-OLDEST = 1
+PROTOCOL = 2
+"""The newest version, in which this process would speak. One more with every change of a frame, or of a
+message in another way than by fields at its end that have defaults. Since 2 fields that are not known are
+skipped."""
+OLDEST = 2
 """The oldest that is still spoken."""
 _MOST = 255
 

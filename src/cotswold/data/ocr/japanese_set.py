@@ -20,7 +20,7 @@ from cotswold.data.ocr.patterns import Patterns, patterns, plain
 from cotswold.data.ocr.plan import PARTS, Part, Request
 from cotswold.data.ocr.printing import SIDE, Bits
 from cotswold.errors import SourceError
-from cotswold.files import MalformedError, read_object, take
+from cotswold.files import MalformedError, expanded, read_object, take
 from cotswold.files.checksum import seal
 
 FORMAT = "cotswold japanese-ocr 1"
@@ -37,7 +37,7 @@ class JapaneseSet:
     arrays are mapped when they are needed."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder).expanduser()
+        self.path = expanded(folder)
         self._manifest = _read(self.path)
         try:
             self.request = _request(take(self._manifest, "request", dict))

@@ -17,6 +17,7 @@ from cotswold.data.labelling import Labelling
 from cotswold.data.source import Labels, hashed
 from cotswold.data.vectors import ByNumber, VectorArray, VectorSource
 from cotswold.errors import SourceError
+from cotswold.files import expanded
 
 MANIFEST = "japanese-ocr.json"
 _FEATURES = 400
@@ -113,9 +114,9 @@ def _opened(part: _Part) -> ByNumber:
 def _split(text: str) -> tuple[Path, str]:
     """The folder, and what follows the colon; a folder whose own name has a colon is taken whole."""
     folder, colon, what = text.rpartition(":")
-    if not colon or not folder or (Path(text).expanduser() / MANIFEST).is_file():
-        return Path(text).expanduser(), ""
-    return Path(folder).expanduser(), what
+    if not colon or not folder or (expanded(text) / MANIFEST).is_file():
+        return expanded(text), ""
+    return expanded(folder), what
 
 
 def _patterns(text: str, what: str) -> int:

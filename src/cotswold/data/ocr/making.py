@@ -30,7 +30,7 @@ from cotswold.data.ocr.typefaces import Design, Face
 from cotswold.data.store_folder import claimed
 from cotswold.data.worker_pool import Workers
 from cotswold.errors import SourceError, UserError
-from cotswold.files import real_folder, replace_file, writing_whole
+from cotswold.files import expanded, real_folder, replace_file, writing_whole
 from cotswold.files.checksum import seal
 from cotswold.host import granted_cores
 
@@ -57,7 +57,7 @@ def make(
     SourceError where fewer than two families are installed, UserError where ``out`` holds something else,
     BusyError, DiskFullError (free some room and run again).
     """
-    wanted, path = request or Request(), Path(out).expanduser()
+    wanted, path = request or Request(), expanded(out)
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     if not (path / MANIFEST).exists():

@@ -17,9 +17,11 @@ from PIL import ImageFont
 
 from cotswold.data.ocr.characters import narrow
 from cotswold.errors import SourceError
+from cotswold.files import home
 
-FOLDERS = (Path("/usr/share/fonts"), Path.home() / ".local/share/fonts")
-"""Where typefaces are looked for, besides the folders that the user gives."""
+_SYSTEM = Path("/usr/share/fonts")
+_OF_USER = ".local/share/fonts"
+"""Where typefaces are looked for, besides the folders that the user gives; the second in the user's home."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Face:
 
 def installed(folders: Sequence[Path] = ()) -> tuple[list[Face], list[Design]]:
     """The faces that are found, in the order of `DESIGNS`, and the designs of which no file is found."""
-    files = dict[str, Path]()
-    for folder in (*folders, *FOLDERS):
+    files, place = dict[str, Path](), home()
+    for folder in (*folders, _SYSTEM, *([] if place is None else [place / _OF_USER])):
         if folder in folders and not folder.is_dir():
             raise SourceError(f"{folder} is no folder of typefaces; give one that holds .ttf, .otf or .ttc")
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():

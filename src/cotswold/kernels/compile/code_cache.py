@@ -22,7 +22,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from cotswold.files import open_file, read_bytes, write_all
+from cotswold.files import expanded, home, open_file, read_bytes, write_all
 
 VARIABLE = "COTSWOLD_CACHE"
 UNREAD_DAYS_MOST = 90
@@ -40,16 +40,17 @@ _OURS = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]
 def folder() -> Path:
     """``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory; OSError for a user without one."""
     named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named).expanduser()
+    if named and not named.startswith("~"):
+        return Path(named)
     found = os.environ.get("XDG_CACHE_HOME")
-    if found and sys.platform != "darwin":
+    if found and not named and sys.platform != "darwin":
         return Path(found) / "cotswold"
-    try:
-        home = Path.home()
-    except RuntimeError as error:
-        raise FileNotFoundError("this user has no home") from error
-    return home.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "cotswold")
+    place = home()
+    if place is None:
+        raise FileNotFoundError("this user has no home")
+    if named:
+        return expanded(named)
+    return place.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "cotswold")
 
 
 _REFUSED: set[str] = set()

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cotswold.errors import GeometryError, MissingExtraError
+from cotswold.errors import GeometryError, MissingExtraError, install
 from cotswold.kernels.cuda.tiles import ProgramTile, fitting
+from cotswold.kernels.operands import check_on_device
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 """What the programs take; bfloat16 is summed in float32."""
@@ -58,9 +59,11 @@ class Program:
         """Runs one program for each tile of ``extents`` (sides by name), ``others`` times (blocks, cells).
 
         ``fixed`` are constants of compilation, the whole tile among them where there is none to choose from.
-        Raises MissingExtraError without Triton.
+        Raises MissingExtraError without Triton, UserError for a tensor without memory of its own.
         """
         kernel = _kernel(self)
+        for one in tensors:
+            check_on_device(one)
 
         def grid(meta: Mapping[str, Any]) -> tuple[int]:
             return (others * prod(-(-extent // meta[side]) for side, extent in extents.items()),)
@@ -114,7 +117,7 @@ def _triton() -> Any:
         import triton
     except ImportError as error:
         raise MissingExtraError(
-            "kernels for CUDA need Triton, which is not installed; pip install 'cotswold[cuda]'"
+            f"kernels for CUDA need Triton, which is not installed; run {install('cuda')}"
         ) from error
     return triton
 

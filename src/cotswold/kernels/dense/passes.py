@@ -21,6 +21,7 @@ from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
+from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
 OPERANDS = (
@@ -73,7 +74,7 @@ def run(
     ready(
         ("dense", what, layer, processor, threads),
         lambda: _prepared(kernel(what, processor), layer, threads),
-    ).run(*(operands[one].data_ptr() if one in operands else 0 for one in OPERANDS))
+    ).run(*(pointer_of(operands[one]) if one in operands else 0 for one in OPERANDS))
 
 
 def kernel(what: Pass, processor: Processor) -> int:
@@ -98,7 +99,7 @@ def _is_right(what: Pass, address: int) -> bool:
     """Whether a kernel does a small layer as NumPy does: two groups, strips, vectors, a part of one."""
     layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
     trial = _Trial(what, layer)
-    _prepared(address, layer, 1).run(*(one.data_ptr() for one in trial.operands))
+    _prepared(address, layer, 1).run(*(pointer_of(one) for one in trial.operands))
     return trial.succeeds()
 
 

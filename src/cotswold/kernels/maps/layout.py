@@ -25,7 +25,7 @@ from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
 from cotswold.kernels.microkernels.transpose import transposed
-from cotswold.kernels.operands import Pitches, name_of, required_pitches
+from cotswold.kernels.operands import Pitches, name_of, pointer_of, required_pitches
 
 BLOCK = 64
 """Positions of a task: some lines of every image, so that pages and lines are not left half read."""
@@ -142,7 +142,7 @@ def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> 
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
     view = last.permute(3, 2, 0, 1)
-    _copying(address, first, required_pitches(view), 1).run(last.data_ptr(), first.data_ptr())
+    _copying(address, first, required_pitches(view), 1).run(pointer_of(last), pointer_of(first))
     return torch.equal(last.permute(3, 2, 0, 1), first)
 
 
@@ -156,7 +156,7 @@ def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threa
     """Copy a map from images first to images last, or back; both have images and positions."""
     key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
     ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
-        last.data_ptr(), first.data_ptr()
+        pointer_of(last), pointer_of(first)
     )
 
 

@@ -30,7 +30,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     scratch_elements,
 )
 from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
-from cotswold.kernels.operands import required_pitches
+from cotswold.kernels.operands import pointer_of, required_pitches
 
 TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -86,7 +86,7 @@ def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, a
     maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
     there = [one if one.numel() else None for one in maps]
     given_maps = (there[0], there[1] if kind is GRADIENT else None, there[2], there[3], there[4])
-    work.prepared(kind, given_maps, address).run(*(one.data_ptr() for one in given_maps if one is not None))
+    work.prepared(kind, given_maps, address).run(*(pointer_of(one) for one in given_maps if one is not None))
     return all(
         known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
         for found, one in zip(maps[2:], expected, strict=True)
@@ -159,9 +159,9 @@ class Normalisation:
         there = [one for one in maps if one is not None]
         if there[0].numel() == 0:
             return
-        aligned = there[-1].data_ptr() % LINE == 0
+        aligned = pointer_of(there[-1]) % LINE == 0
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
-        ready(key, lambda: self._in_kernel(kind, maps)).run(*(one.data_ptr() for one in there))
+        ready(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
 
     def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
@@ -197,7 +197,7 @@ class Normalisation:
             *(low, 0 if self.smoothing.keep else Window.same(size).low),
             max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
             *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
-            *(band.data_ptr() for band in bands),
+            *(pointer_of(band) for band in bands),
         )
         places = []
         for place, one in zip(
@@ -226,4 +226,4 @@ class Normalisation:
         shape = self.shape if kind is GRADIENT else self._power
         outputs = self.workers.images * shape.channels * shape.height * shape.width
         steps = [each * one for one in (pitches.row, pitches.column, pitches.channel, block)]
-        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in (out.data_ptr(), *steps))
+        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in (pointer_of(out), *steps))

@@ -25,6 +25,7 @@ from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
 from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
+from cotswold.kernels.operands import pointer_of
 
 VECTORS = 4
 """Vectors that are summed side by side."""
@@ -163,7 +164,7 @@ def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     matrices = Matrices(count, rows, neurons, dtype)
-    _summing(address, matrices, processor, 1).run(filters.data_ptr(), found.data_ptr())
+    _summing(address, matrices, processor, 1).run(pointer_of(filters), pointer_of(found))
     return known_answers.agrees(found, expected, ROUNDING[dtype])
 
 
@@ -241,8 +242,8 @@ def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
         filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
         matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
-        addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
-        _scaling(address, matrices, 1, past and found.data_ptr() % LINE == 0).run(*addresses)
+        addresses = pointer_of(filters), pointer_of(factors), pointer_of(found)
+        _scaling(address, matrices, 1, past and pointer_of(found) % LINE == 0).run(*addresses)
         if not known_answers.agrees(found, values * scales[:, None]):
             return False
     return True

@@ -39,7 +39,7 @@ from cotswold.kernels.maps.tasks import (
     ready,
     up_to_power,
 )
-from cotswold.kernels.operands import Pitches, required_pitches
+from cotswold.kernels.operands import Pitches, pointer_of, required_pitches
 
 TASKS_A_THREAD = 4
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -91,7 +91,7 @@ def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Proc
     if kind is POOL:
         expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
         _pooling(given, found, smoothing, workers).prepared(address, form).run(
-            given.data_ptr(), found.data_ptr(), bits(1.0)
+            pointer_of(given), pointer_of(found), bits(1.0)
         )
     else:
         grad = known_answers.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
@@ -107,9 +107,9 @@ def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Proc
 def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
     """``out = sqrt(sum of x² over a window + epsilon)``; maps have their images last."""
     if out.numel() > 0:
-        key = "pool", smoothing, x.shape, x.stride(), out.stride(), out.data_ptr() % LINE == 0, workers
+        key = "pool", smoothing, x.shape, x.stride(), out.stride(), pointer_of(out) % LINE == 0, workers
         ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
-            x.data_ptr(), out.data_ptr(), bits(epsilon)
+            pointer_of(x), pointer_of(out), bits(epsilon)
         )
 
 
@@ -126,7 +126,7 @@ def pool_gradient(
     if out.numel() > 0:
         maps = grad, pooled, x, out
         strides = tuple(one.stride() if one is not None else None for one in maps)
-        key = "pool gradient", smoothing, x.shape, strides, out.data_ptr() % LINE == 0, workers
+        key = "pool gradient", smoothing, x.shape, strides, pointer_of(out) % LINE == 0, workers
         ready(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
             *_addresses(*maps, weight)
         )
@@ -134,13 +134,13 @@ def pool_gradient(
 
 def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weight: float) -> list[int]:
     """What the kernel of the gradient is given, in the order of its places."""
-    return [one.data_ptr() for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
+    return [pointer_of(one) for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
 
 
 def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Pass:
     maps = required_pitches(x), None, None, required_pitches(out)
     shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
-    aligned = out.data_ptr() % LINE == 0
+    aligned = pointer_of(out) % LINE == 0
     return _Pass(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
 
 
@@ -152,7 +152,7 @@ def _sloping(
     first = required_pitches(grad) if grad is not None else None
     maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
     shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
-    return _Pass(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
+    return _Pass(kind, *shapes, smoothing, low, maps, pointer_of(out) % LINE == 0, workers)
 
 
 @dataclass(frozen=True)

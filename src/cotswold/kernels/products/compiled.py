@@ -20,7 +20,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import KINDS, ProductKind, write_kernel
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import required_pitches
+from cotswold.kernels.operands import pointer_of, required_pitches
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
 from cotswold.kernels.products.problem import Problem, lanes_of
 
@@ -92,7 +92,7 @@ class _Trial:
         biases = known_answers.numbers(*self.layer.norms_shape, seed=3)
         added, curve = self._dense(biases), kind.removeprefix("product_")
         finished = curve in known_answers.CURVES
-        addresses = [one.data_ptr() for one in (x, y, filters, *([added] if finished else []))]
+        addresses = [pointer_of(one) for one in (x, y, filters, *([added] if finished else []))]
         ready.run(*addresses)
         if kind == "adjoint":
             return known_answers.map_agrees(x, self.right.adjoint(self.y, self.filters))

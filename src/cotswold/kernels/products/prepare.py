@@ -16,6 +16,7 @@ from cotswold.kernels.microkernels import pair_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
 from cotswold.kernels.microkernels.panels import APART
 from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.cuts import SECTION
 from cotswold.kernels.products.plan import Grain, Plan
 from cotswold.kernels.products.problem import BYTES, Problem, lanes_of
@@ -103,9 +104,8 @@ def run_step(
     (delta, x), (second_delta, second_x), (filters, momentum, norms) = decoding, encoding, moved
     # of the entries half lead to the second input
     entries = ready.plan.entries.copy()
-    distance = second_x.data_ptr() - x.data_ptr()
+    distance = pointer_of(second_x) - pointer_of(x)
     entries[len(entries) // 2 :, 0] += distance // x.element_size()
-    ready.run(
-        *(x.data_ptr(), delta.data_ptr(), filters.data_ptr(), second_delta.data_ptr(), entries.ctypes.data),
-        *(filters.data_ptr(), momentum.data_ptr(), norms.data_ptr(), constants.data_ptr()),
-    )
+    given = pointer_of(x), pointer_of(delta), pointer_of(filters), pointer_of(second_delta)
+    learnt = filters, momentum, norms, constants
+    ready.run(*given, entries.ctypes.data, *map(pointer_of, learnt))

@@ -25,7 +25,7 @@ from cotswold.kernels.microkernels.driver import (
     ProductKind,
 )
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import name_of, required_pitches
+from cotswold.kernels.operands import name_of, pointer_of, required_pitches
 from cotswold.kernels.products import choice
 from cotswold.kernels.products.choice import Choice, ShapeClass
 from cotswold.kernels.products.compiled import kernel
@@ -59,7 +59,7 @@ def product(
     """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
     if out.numel() > 0:
         _ready(PRODUCT, layer, x, out, filters, overrides, only).run(
-            x.data_ptr(), out.data_ptr(), filters.data_ptr()
+            pointer_of(x), pointer_of(out), pointer_of(filters)
         )
 
 
@@ -78,7 +78,7 @@ def activated(
     Every number of ``out`` is written, or those of the blocks in ``only``.
     """
     _ready(FINISHED[activation], layer, x, out, filters, overrides, only).run(
-        x.data_ptr(), out.data_ptr(), filters.data_ptr(), biases.data_ptr()
+        pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
     )
 
 
@@ -93,7 +93,7 @@ def adjoint(
     """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
     if out.numel() > 0:
         _ready(ADJOINT, layer, out, y, filters, overrides, only).run(
-            out.data_ptr(), y.data_ptr(), filters.data_ptr()
+            pointer_of(out), pointer_of(y), pointer_of(filters)
         )
 
 
@@ -111,7 +111,7 @@ def outer(
     """
     assert not adding or out.dtype in (torch.float32, torch.float64), "only these are added to in place"
     ready = _ready(OUTER, layer, x, delta, out, overrides, adding=adding)
-    ready.run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
+    ready.run(pointer_of(x), pointer_of(delta), pointer_of(out))
 
 
 def step(
@@ -223,7 +223,7 @@ def choose(
             used[2] = operands[0].new_empty(problem.layer.filters_shape)
         if tile not in ready:
             ready[tile] = _in_tile(problem, Execution(tile, processor, count, part))
-        x, y, filters = (one.data_ptr() for one in used)
+        x, y, filters = (pointer_of(one) for one in used)
         begun = time.perf_counter()
         ready[tile].run(x, y, filters)
         return time.perf_counter() - begun

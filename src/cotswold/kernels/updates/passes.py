@@ -21,6 +21,7 @@ from cotswold.kernels.compile.known_answers import ROUNDING, Array
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepared
+from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates.write import CHAINS, VECTORS, Kind, ShardEntry, UpdateJob, write_update
 
@@ -108,8 +109,8 @@ def run(
     are scaled, where they are to be.
     """
     one = Queues()
-    addresses, factors = [values.data_ptr() for _, values in pushes], [factor for factor, _ in pushes]
-    one.add(shard, weights.data_ptr(), 0 if kept is None else kept.data_ptr(), addresses, factors)
+    addresses, factors = [pointer_of(values) for _, values in pushes], [factor for factor, _ in pushes]
+    one.add(shard, pointer_of(weights), 0 if kept is None else pointer_of(kept), addresses, factors)
     one.run(shard, overrides)
 
 
@@ -160,8 +161,8 @@ class _Trial:
 
     def put(self, queues: Queues) -> None:
         """Among others."""
-        addresses = [one.data_ptr() for one in self.pushes]
-        queues.add(self.shard, self.weights.data_ptr(), self.kept.data_ptr(), addresses, self.factors)
+        addresses = [pointer_of(one) for one in self.pushes]
+        queues.add(self.shard, pointer_of(self.weights), pointer_of(self.kept), addresses, self.factors)
 
     def is_right(self) -> bool:
         """Whether it is as it should be."""

@@ -22,6 +22,7 @@ from cotswold.kernels.compile.known_answers import ROUNDING
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
+from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates import passes
 from cotswold.kernels.updates.factors import HEIGHTS, SECTION, FactorJob, vectors_of, write_factors
@@ -101,12 +102,12 @@ def _run(
     fields = [
         one
         for factor, errors, activations in pushes
-        for one in (errors.data_ptr(), activations.data_ptr(), errors.shape[0], factor)
+        for one in (pointer_of(errors), pointer_of(activations), errors.shape[0], factor)
     ]
     table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
     _ready(block, examples, overrides, max(1, min(threads, worth))).run(
-        weights.data_ptr(),
-        0 if kept is None else kept.data_ptr(),
+        pointer_of(weights),
+        0 if kept is None else pointer_of(kept),
         ctypes.addressof(table),
         len(pushes),
     )
@@ -166,11 +167,11 @@ def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> boo
     fields = [
         one
         for factor, (errors, activations) in zip(factors, operands, strict=True)
-        for one in (errors.data_ptr(), activations.data_ptr(), errors.shape[0], factor)
+        for one in (pointer_of(errors), pointer_of(activations), errors.shape[0], factor)
     ]
     table = ctypes.create_string_buffer(_table(len(pairs)).pack(*fields))
     _prepared(address, block, sum(counts), processor, 1).run(
-        found.data_ptr(), beside.data_ptr(), ctypes.addressof(table), len(pairs)
+        pointer_of(found), pointer_of(beside), ctypes.addressof(table), len(pairs)
     )
     for factor, (errors, activations) in zip(factors, pairs, strict=True):
         gradient = errors.T @ activations

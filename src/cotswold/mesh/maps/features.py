@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.in_parts import Copies, InParts, base_name, in_place, shares_memory, version_of
+from cotswold.mesh.maps.in_parts import (
+    ALIKE,
+    Copies,
+    InParts,
+    attribute_of,
+    base_name,
+    in_place,
+    refuse_gradient,
+    shares_memory,
+    version_of,
+)
 from cotswold.mesh.modules.parameters import nested_cuts
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
 from cotswold.mesh.ranks.mesh import Mesh
@@ -43,6 +53,10 @@ class DistributedFeatures(InParts):
 
     called = "a vector of features in parts"
 
+    def __new__(cls, local: Tensor, features: int, mesh: Mesh) -> Self:
+        """A tensor of the shape of the whole."""
+        return cls.without_memory((*local.shape[:-1], features), local)
+
     def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
         self.local, self.features, self.mesh, self.copies = local, features, mesh, Copies()
 
@@ -53,7 +67,7 @@ class DistributedFeatures(InParts):
         return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
         """The shape of the whole."""
         return torch.Size((*self.local.shape[:-1], self.features))
 
@@ -62,17 +76,27 @@ class DistributedFeatures(InParts):
         return self.local.dim()
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:  # type: ignore[override]  # an attribute in torch's stubs
         """The type of the values."""
         return self.local.dtype
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # an attribute in torch's stubs
         """Where this rank's part lies."""
         return self.local.device
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into the features."""
+        return self.local.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, _: bool) -> None:
+        refuse_gradient(self)
+
     def full_tensor(self) -> Tensor:
         """All features on every rank; differentiable."""
+        self.check_gradient()
         cuts = nested_cuts(self.features, self.mesh.grid)
         places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
         return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
@@ -91,6 +115,15 @@ class DistributedFeatures(InParts):
         kwargs = dict(kwargs or {})
         given = (*args, *kwargs.values())
         first = next((one for one in given if isinstance(one, cls)), None)
+        if first is not None and args and first is args[0]:
+            attribute = attribute_of(function)
+            if attribute in ALIKE or function.__name__ in ALIKE:
+                found = getattr(first.local, attribute or function.__name__)
+                return found if attribute else found(*args[1:], **kwargs)
+            if attribute and function.__name__ != "__get__":
+                raise UserError(
+                    f"{attribute} of {cls.called} cannot be set; use functions that give new tensors"
+                )
         name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
         parts = first is not None and (
             name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
@@ -101,6 +134,7 @@ class DistributedFeatures(InParts):
             )
         for one in given:
             if isinstance(one, cls):
+                one.check_gradient()
                 one.copies.check(name, one.called, changes and one is args[0])
         if first is None or not parts:
             return _of_wholes(function, args, kwargs)
@@ -114,6 +148,8 @@ class DistributedFeatures(InParts):
     def _meets(self, value: Any) -> bool:
         if isinstance(value, DistributedFeatures):
             return value.shape == self.shape
+        if isinstance(value, InParts):
+            return False
         return not isinstance(value, Tensor) or (
             value.dim() <= self.dim() and (value.dim() == 0 or value.shape[-1] in (1, self.features))
         )
@@ -133,13 +169,14 @@ class DistributedFeatures(InParts):
         if not training or not train or p == 0:
             return self
         self.mesh.agreement.drawing(self.device.type)
-        mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        whole = torch.dropout(self.local.new_ones(self.shape), p, True)
+        mask = whole[..., self.own].clone()  # the rest is let go
         if inplace:
             self.local.mul_(mask)
             return self
         return DistributedFeatures(self.local * mask, self.features, self.mesh)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
 
 

@@ -1,12 +1,14 @@
-"""What is no tensor and of which each rank has a part, but torch's functions, methods and operators take it.
+"""Tensors without memory of which each rank has a part, and how torch's functions reach them.
 
-Knows: how calls reach ``__torch_function__``. Does not know: what is in parts, what a function does to it.
+Knows: how calls reach ``__torch_function__``, what autograd must not do. Does not know: what is in parts,
+what a function does to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -76,30 +78,48 @@ class Copies:
             )
 
 
-class InParts:
-    """Stands for a whole tensor of ``shape``; what it does is in ``__torch_function__`` of its kind."""
+def refuse_gradient(_: Tensor) -> Tensor:
+    """Refuse a gradient that autograd has for a whole map, of which no rank has the whole."""
+    raise UserError(
+        "an autograd.Function took a tensor that is cut over ranks, and would lose its gradient: reentrant "
+        "torch.utils.checkpoint, a backward hook of a module, or a function of your own; leave the "
+        "checkpoint and the hook out, and write the function as a cotswold.mesh.SpatialLayer"
+    )
+
+
+_HOOKS: dict[int, Callable[[Tensor], Tensor | None]] = OrderedDict({0: refuse_gradient})
+"""Backward hooks of everything in parts."""
+
+
+class InParts(Tensor):
+    """Stands for a whole tensor of ``shape``; what it does is in ``__torch_function__`` of its kind.
+
+    It is a tensor for ``isinstance``, without memory of its own. Autograd knows it as a leaf only to find out
+    that an `autograd.Function` has taken it.
+    """
 
     called: ClassVar[str]
     """What its kind is called in errors."""
 
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the whole."""
-        raise AttributeError(f"{self.called} has no shape")
+    @classmethod
+    def without_memory(cls, shape: Sequence[int], like: Tensor) -> Self:
+        """A tensor of a shape, with the type, device and need of a gradient of ``like``."""
+        out: Self = Tensor._make_wrapper_subclass(
+            cls, shape, dtype=like.dtype, device=like.device, requires_grad=like.requires_grad
+        )
+        if like.requires_grad:
+            with torch._C.DisableTorchFunctionSubclass():
+                out._backward_hooks = _HOOKS
+        return out
 
-    if TYPE_CHECKING:  # installed below
-        __add__: Callable[[Any], Any]
-        __radd__: Callable[[Any], Any]
-        __sub__: Callable[[Any], Any]
-        __rsub__: Callable[[Any], Any]
-        __mul__: Callable[[Any], Any]
-        __rmul__: Callable[[Any], Any]
-        __truediv__: Callable[[Any], Any]
-        __rtruediv__: Callable[[Any], Any]
-        __pow__: Callable[[Any], Any]
-        __neg__: Callable[[], Any]
-        __getitem__: Callable[[Any], Any]
-        __setitem__: Callable[[Any, Any], None]
+    def check_gradient(self) -> None:
+        """Raise UserError for the output of an `autograd.Function`, which has no gradient for its parts."""
+        if _grad_fn(self) is not None:
+            refuse_gradient(self)
+
+    def full_tensor(self) -> Tensor:
+        """The whole on every rank, an ordinary tensor; differentiable."""
+        raise NotImplementedError
 
     @classmethod
     def __torch_function__(
@@ -112,25 +132,59 @@ class InParts:
         """What torch calls instead of its own function; torch's own answer to a kind that it cannot take."""
         return NotImplemented
 
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: object) -> Any:
+        """Refuse what reaches torch's operators without ``__torch_function__``."""
+        raise UserError(
+            f"{function} got {cls.called} as an ordinary tensor, in an autograd.Function or a hook perhaps; "
+            "call full_tensor() on it before, or write the function as a cotswold.mesh.SpatialLayer"
+        )
+
     def size(self, dim: int | None = None) -> Any:
         """The shape of the whole, or one extent of it."""
         return self.shape if dim is None else self.shape[dim]
-
-    def __getattr__(self, name: str) -> Any:
-        method = None if name.startswith("_") else getattr(torch.Tensor, name, None)
-        if not callable(method):
-            raise AttributeError(f"{self.called} has no attribute {name!r}")
-
-        def applied(*args: Any, **kwargs: Any) -> Any:
-            return self.__torch_function__(method, (), (self, *args), kwargs)
-
-        return applied
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __hash__(self) -> int:
         return id(self)
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+
+def _grad_fn(x: Tensor) -> object:
+    with torch._C.DisableTorchFunctionSubclass():
+        return x.grad_fn
+
+
+def attribute_of(function: Callable[..., Any]) -> str | None:
+    """The name of the attribute that a function of ``__torch_function__`` reads or sets, if it does that."""
+    if function.__name__ not in ("__get__", "__set__", "__delete__"):
+        return None
+    name: str = function.__self__.__name__  # type: ignore[attr-defined]  # a method of a descriptor
+    return name
+
+
+ALIKE = frozenset(
+    (
+        *("is_cpu", "is_cuda", "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_nested"),
+        *(
+            "is_quantized",
+            "is_sparse",
+            "is_sparse_csr",
+            "is_vulkan",
+            "is_xla",
+            "is_xpu",
+            "itemsize",
+            "layout",
+        ),
+        *("is_complex", "is_conj", "is_contiguous", "is_inference", "is_neg", "is_signed", "element_size"),
+        *("layout", "get_device", "grad_fn", "is_leaf", "_version", "is_floating_point"),
+    )
+)
+"""Attributes and methods that a part has as the whole has them."""
 
 
 def _operator(name: str) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ Knows: parts, cuts, how torch's functions reach the rules for maps. Does not kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.in_parts import Copies, InParts, shares_memory
+from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, shares_memory
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -28,6 +28,10 @@ class DistributedMap(InParts):
     """
 
     called = "a distributed map"
+
+    def __new__(cls, local: Tensor, partition: Partition, mesh: Mesh) -> Self:
+        """A tensor of the shape of the whole."""
+        return cls.without_memory((*local.shape[:2], *partition.shape), local)
 
     def __init__(self, local: Tensor, partition: Partition, mesh: Mesh) -> None:
         own = partition.box(mesh.rank)
@@ -43,6 +47,8 @@ class DistributedMap(InParts):
         """The pixels that each rank has in its ``source``, where that is more than its part."""
 
     _whole: Tensor | None = None
+    passing = False
+    """Whether the whole of which the part was cut is wanted no longer: windows are copied out of it."""
 
     @classmethod
     def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
@@ -68,7 +74,7 @@ class DistributedMap(InParts):
         return self.partition.box(self.mesh.rank)
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]  # these are attributes in torch's stubs
         """The shape of the whole map."""
         return torch.Size((*self.source.shape[:2], *self.partition.shape))
 
@@ -82,13 +88,15 @@ class DistributedMap(InParts):
         """The number of values of the whole map."""
         return self.shape.numel()
 
+    nelement, ndimension = numel, dim
+
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype:  # type: ignore[override]  # as above
         """The type of the values."""
         return self.source.dtype
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]  # as above
         """Where this rank's part lies."""
         return self.source.device
 
@@ -97,12 +105,17 @@ class DistributedMap(InParts):
         """Whether gradients flow into the map."""
         return self.source.requires_grad
 
+    @requires_grad.setter
+    def requires_grad(self, _: bool) -> None:
+        refuse_gradient(self)
+
     def is_floating_point(self) -> bool:
         """Whether the values are floating-point numbers."""
         return self.source.is_floating_point()
 
     def full_tensor(self) -> Tensor:
         """The whole map on every rank, an ordinary tensor; differentiable."""
+        self.check_gradient()
         if self._whole is not None:
             return self._whole
         places = [(slice(None), slice(None), *box.slices) for box in self.partition.boxes]
@@ -149,7 +162,7 @@ class DistributedMap(InParts):
 
         return apply(function, args, dict(kwargs or {}))
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
 
@@ -190,7 +203,7 @@ def local_map(
         raise GeometryError(
             f"rank {mesh.rank} gives {reach[mesh.rank].shape} pixels of a map, not {tuple(window.shape[2:])}"
         )
-    out = DistributedMap.__new__(DistributedMap)
+    out = DistributedMap.without_memory((*window.shape[:2], *partition.shape), window)
     out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
     out.copies = Copies()
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.box import NOTHING
-from cotswold.geometry.partition import following_cuts
+from cotswold.geometry.partition import even_cuts, following_cuts
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, cut_out
 from cotswold.mesh.ranks.mesh import Mesh
@@ -68,7 +69,10 @@ class Windows:
 
 
 def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partition | None = None) -> Windows:
-    """The windows of an output that is cut as said, or as the map below it."""
+    """The windows of an output that is cut as said, or as the map below it.
+
+    A map that grows out of a few pixels is cut evenly: all of it would follow the ranks of these.
+    """
     height, width = field.output_size(*below.shape)
 
     def rows(output: int) -> tuple[int, int]:
@@ -83,11 +87,21 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
         if 0 in (height, width):
             cuts = Partition.even((height, width), below.grid)
         else:
-            cuts = Partition(following_cuts(below.y, height, rows), following_cuts(below.x, width, columns))
+            cuts = Partition(
+                _balanced(following_cuts(below.y, height, rows)),
+                _balanced(following_cuts(below.x, width, columns)),
+            )
     wanted = tuple(field.input_box(box) if box.size else NOTHING for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
     plan = ExchangePlan(below.boxes, inside)
     return Windows(cuts, wanted, inside, Exchange(mesh, plan))
+
+
+def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """The same cuts, or even ones where every rank can have some and one has twice its share or more."""
+    extent, parts = cuts[-1], len(cuts) - 1
+    largest = max(stop - start for start, stop in pairwise(cuts))
+    return even_cuts(extent, parts) if extent >= parts > 1 and largest >= 2 * -(-extent // parts) else cuts
 
 
 @lru_cache(maxsize=1024)
@@ -118,7 +132,8 @@ def fetch(x: DistributedMap, windows: Windows) -> Tensor:
     x.copies.check("a window", x.called)
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
         rank = x.mesh.rank
-        return cut_out(x.source, windows.inside[rank], x.reach[rank])
+        window = cut_out(x.source, windows.inside[rank], x.reach[rank])
+        return window.clone() if x.passing else window
     return windows.exchange(x.local)
 
 

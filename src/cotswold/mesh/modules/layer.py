@@ -21,7 +21,8 @@ from cotswold.geometry import Box, Partition
 from cotswold.geometry.partition import even_cuts
 from cotswold.mesh.maps.in_parts import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import Windows, fetch, padded, windows_of
+from cotswold.mesh.maps.windows import ReceptiveField, Windows, fetch, padded, windows_of
+from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -134,8 +135,13 @@ class SpatialLayer(nn.Module, ABC):
     def _windows(self, x: DistributedMap) -> Windows:
         if x.partition not in self._plans:
             size = self.output_size(*x.partition.shape)
-            self._plans[x.partition] = windows_of(x.mesh, x.partition, self, self._cuts(size, x.mesh))
+            field, cuts = self._field(x.partition.shape), self._cuts(size, x.mesh)
+            self._plans[x.partition] = windows_of(x.mesh, x.partition, field, cuts)
         return self._plans[x.partition]
+
+    def _field(self, plane: tuple[int, int]) -> ReceptiveField:
+        """What outputs read of a map of a height and width."""
+        return self
 
     def _cuts(self, size: tuple[int, int], mesh: Mesh) -> Partition | None:
         if self._blocks is None:
@@ -178,7 +184,8 @@ def _kind_of(x: DistributedMap) -> tuple[Any, ...]:
 
 
 def _learnt(layer: nn.Module) -> list[Tensor]:
-    return [values for one in layer.modules() for values in one._parameters.values() if values is not None]
+    held = (values for one in layer.modules() for values in one._parameters.values())
+    return [local_of(values) for values in held if values is not None]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.mesh.maps.features import DistributedFeatures, whole_of
 from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -25,6 +26,7 @@ class SplitLinear(nn.Module):
     rows of.
     """
 
+    hides_parts = True
     weight: Tensor
     bias: Tensor | None
 
@@ -46,14 +48,15 @@ class SplitLinear(nn.Module):
             raise UserError(
                 f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"
             )
+        weight, bias = local_of(self.weight), None if self.bias is None else local_of(self.bias)
         if self.way == "columns":
             whole = all_reduce_backward(whole_of(x), self.mesh)
-            return DistributedFeatures(F.linear(whole, self.weight, self.bias), self.out_features, self.mesh)
+            return DistributedFeatures(F.linear(whole, weight, bias), self.out_features, self.mesh)
         if not isinstance(x, DistributedFeatures):
             x = DistributedFeatures(x, self.in_features, self.mesh)
             x.local = all_reduce_backward(x.local, self.mesh)[..., x.own]
-        y = all_reduce_forward(F.linear(x.local, self.weight), self.mesh)
-        return y if self.bias is None else y + self.bias.to(y.dtype)
+        y = all_reduce_forward(F.linear(x.local, weight), self.mesh)
+        return y if bias is None else y + bias.to(y.dtype)
 
     def extra_repr(self) -> str:
         """What the layer is, and how it is split."""

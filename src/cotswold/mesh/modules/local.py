@@ -7,6 +7,7 @@ process. Does not know: messages (`SpatialLayer` fetches).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -18,8 +19,10 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, MapShape, Smoothing
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.maps.windows import ReceptiveField
 from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
+from cotswold.mesh.modules.parameters import local_of
 from cotswold.nn.entry import autocast
 from cotswold.ops.products import in_regions
 
@@ -28,6 +31,7 @@ class PartitionedLocal2d(SpatialLayer):
     """A `LocallyConnected2d` of which each rank has some blocks; outputs have the bits of one process."""
 
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"weight": (0, 1), "bias": (0, 1)})
+    hides_parts = True
     weight: Tensor
     bias: Tensor | None
 
@@ -61,7 +65,7 @@ class PartitionedLocal2d(SpatialLayer):
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """Responses of the blocks."""
         part = self.geometry.part(self._blocks_of(output))[0]
-        window, weight, *bias = autocast(window, self.weight, *([] if self.bias is None else [self.bias]))
+        window, weight, *bias = autocast(window, *self._own())
         if bias:
             return ops.local_layer(window, weight, bias[0], part)
         return ops.local_product(window, weight, part)
@@ -73,10 +77,14 @@ class PartitionedLocal2d(SpatialLayer):
         # all ranks do alike, so that they send as many messages, whatever is differentiated how often
         if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
-        part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
+        part, weight, *biases = autocast(x.local, *self._own())
         layer = self.geometry.part(self._blocks_of(box))[0]
         out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)
         return DistributedMap(out, windows.partition, x.mesh)
+
+    def _own(self) -> list[Tensor]:
+        """This rank's filters, and biases if there are any."""
+        return [local_of(values) for values in (self.weight, self.bias) if values is not None]
 
     def _blocks_of(self, output: Box) -> Box:
         size = self.geometry.rows, self.geometry.columns
@@ -103,6 +111,22 @@ def _all_in_regions(x: DistributedMap) -> bool:
     return x.mesh.cached((in_regions, x.dtype), agreed)
 
 
+@dataclass(frozen=True)
+class _Clipped:
+    """What a layer's outputs see of a plane (height, width), without padding."""
+
+    layer: PartitionedSmoothing
+    plane: tuple[int, int]
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """That of the layer."""
+        return self.layer.output_size(height, width)
+
+    def input_box(self, output: Box) -> Box:
+        """The layer's, inside of the plane."""
+        return self.layer.input_box(output).intersect(Box.whole(self.plane))
+
+
 class PartitionedSmoothing(SpatialLayer):
     """An `L2Pool2d` or `LocalContrastNorm2d`: one or two passes of a window."""
 
@@ -118,24 +142,22 @@ class PartitionedSmoothing(SpatialLayer):
         else:
             floor = layer.floor
             self._compute = lambda maps: ops.contrast_norm(maps, self.smoothing, floor)
-        self._plane = (0, 0)
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """The map's, or less what the windows take off; raises GeometryError where they do not fit."""
         shape = MapShape(1, height, width)
         for _ in range(self.passes):
             shape = self.smoothing.output(shape)
-        self._plane = height, width
         return shape.height, shape.width
 
     def input_box(self, output: Box) -> Box:
-        """What the windows see, without padding."""
+        """What the windows see; below and right of the map it is padding."""
         window = self.smoothing.window
         low, reach = self.passes * window.low, self.passes * (window.size - 1)
-        stop = tuple(
-            min(at - low + reach, extent) for at, extent in zip(output.stop, self._plane, strict=True)
-        )
-        return Box(self._first(output), stop)
+        return Box(self._first(output), tuple(at - low + reach for at in output.stop))
+
+    def _field(self, plane: tuple[int, int]) -> ReceptiveField:
+        return _Clipped(self, plane)
 
     def _first(self, output: Box) -> tuple[int, ...]:
         # sums of pooling go over squares of 2 x 2 outputs, whose order is that of one process at even places

@@ -5,17 +5,19 @@ Knows: DTensor's own split, on one dimension or two. Does not know: what is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
+from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
 from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -91,9 +93,59 @@ def own_box(values: DTensor) -> Box:
     return Box(tuple(start), tuple(stop))
 
 
+class CutParameter(InParts):
+    """A parameter of which a rank has a part, for everybody but its layer; refuses what torch does to it."""
+
+    called = "a parameter that is cut over ranks"
+
+    def __new__(cls, local: Tensor, shape: torch.Size) -> Self:
+        """A tensor of the shape of the whole."""
+        return cls.without_memory(shape, local)
+
+    def __init__(self, local: Tensor, shape: torch.Size) -> None:
+        self.local, self._shape = local, shape
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
+        """The shape of the whole."""
+        return self._shape
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Raise UserError for what a part alone would get wrong."""
+        attribute = attribute_of(function)
+        if attribute in HARMLESS and isinstance(args[0], cls):
+            return getattr(args[0].local, attribute)
+        raise UserError(
+            f"{attribute or base_name(function)} inside of a forward got {cls.called}, of which this rank "
+            "has only its part; call the layer, or compute with the parameter outside of the forward"
+        )
+
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
+        return f"CutParameter({tuple(self.shape)})"
+
+
+HARMLESS = ALIKE | {"dtype", "device", "requires_grad"}
+"""Attributes that a part of a parameter has as the whole has them."""
+
+
+def local_of(values: Tensor) -> Tensor:
+    """What this rank has of a parameter, for its layer."""
+    return values.local if isinstance(values, CutParameter) else values
+
+
 @contextmanager
 def own_parts(module: nn.Module) -> Iterator[None]:
-    """While it lasts, parameters and buffers are ordinary tensors, what this rank has of them."""
+    """While it lasts, parameters and buffers are ordinary tensors, what this rank has of them.
+
+    Cut parameters of a module with the attribute ``hides_parts`` are `CutParameter`s.
+    """
     changed = []
     try:
         for one in module.modules():
@@ -102,8 +154,14 @@ def own_parts(module: nn.Module) -> Iterator[None]:
                 for name, values in table.items():
                     if isinstance(values, DTensor):
                         changed.append((table, name, values))
-                        table[name] = values.to_local()
+                        part = values.to_local()
+                        hidden = getattr(one, "hides_parts", False) and _is_cut(values)
+                        table[name] = CutParameter(part, values.shape) if hidden else part
         yield
     finally:
         for table, name, values in changed:
             table[name] = values
+
+
+def _is_cut(values: DTensor) -> bool:
+    return not all(each.is_replicate() for each in values.placements)

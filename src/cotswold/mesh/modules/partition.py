@@ -19,8 +19,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
-from cotswold.mesh.modules import lbfgs
+from cotswold.mesh.modules import optimisers
 from cotswold.mesh.modules.autoencoder import PartitionedAutoencoder
+from cotswold.mesh.modules.inside import watch_parts
 from cotswold.mesh.modules.layer import SpatialLayer
 from cotswold.mesh.modules.linear import SplitLinear
 from cotswold.mesh.modules.local import PartitionedLocal2d, PartitionedSmoothing
@@ -44,6 +45,22 @@ SPLITS: tuple[type[nn.Module], ...] = (
     nn.ParameterDict,
 )
 """Modules of torch with parameters whose own forward runs on distributed maps, or on what is whole."""
+
+WHOLE: tuple[type[nn.Module], ...] = (
+    nn.Bilinear,
+    nn.Conv1d,
+    nn.ConvTranspose1d,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.MultiheadAttention,
+    nn.RMSNorm,
+    nn.Transformer,
+    nn.TransformerDecoder,
+    nn.TransformerDecoderLayer,
+    nn.TransformerEncoder,
+    nn.TransformerEncoderLayer,
+)
+"""Modules of torch that every rank computes whole, on tensors that are whole; they refuse maps."""
 
 _HOOKS = (
     "_forward_hooks",
@@ -82,9 +99,10 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
     _check_alike(module, mesh)
     # the device mesh stays unflattened, whatever DTensor's warnings say: torch 2.13 gathers unequal parts
     # wrongly on a flattened one
-    lbfgs.watch()
+    optimisers.watch()
     partitioned = _Partitioner(mesh).of(module, "")
     make_root(partitioned, mesh)
+    watch_parts(partitioned, mesh)
     return partitioned
 
 
@@ -96,6 +114,8 @@ class _Partitioner:
         self._done: dict[int, nn.Module] = {}
         self._owners: dict[int, str] = {}
         self._linear_layers = 0
+        self._inside_whole = False
+        """Whether the module around uses the parameters of its children by itself."""
         self._device = mesh.device_mesh.device_type
 
     def of(self, module: nn.Module, name: str) -> nn.Module:
@@ -107,7 +127,7 @@ class _Partitioner:
 
     def _made(self, module: nn.Module, name: str) -> nn.Module:
         dims: dict[str, tuple[int, int]] = {}
-        if type(module).forward is nn.Linear.forward:
+        if type(module).forward is nn.Linear.forward and not self._inside_whole:
             way = "rows" if self._linear_layers % 2 else "columns"
             self._linear_layers += 1
             partitioned: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
@@ -151,10 +171,13 @@ class _Partitioner:
             key: values if values is None else self._buffer(values, dims.get(key))
             for key, values in with_values._buffers.items()
         }
+        inside_whole = self._inside_whole
+        self._inside_whole = inside_whole or isinstance(module, WHOLE)
         partitioned._modules = {
             key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
             for key, child in module._modules.items()
         }
+        self._inside_whole = inside_whole
         return partitioned
 
     def _buffer(self, values: Tensor, dims: tuple[int, int] | None) -> Tensor:
@@ -179,13 +202,13 @@ def _refuse(module: nn.Module, name: str) -> None:
             f"{called} has parametrizations and cannot be split; remove them with "
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
+    if any(isinstance(values, DTensor) for values in module._parameters.values()):
+        raise UserError(f"{called} is partitioned already; give the module that it was made of")
     if any(getattr(module, hooks) for hooks in _HOOKS):
         raise UserError(
             f"{called} has hooks and cannot be split; remove them, and register them on the partitioned "
             "module"
         )
-    if any(isinstance(values, DTensor) for values in module._parameters.values()):
-        raise UserError(f"{called} is partitioned already; give the module that it was made of")
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
         raise UserError(
             f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
@@ -200,7 +223,7 @@ def _refuse(module: nn.Module, name: str) -> None:
         )
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (
-        isinstance(module, (*SPLITS, LocallyConnected2d, SparseAutoencoderStack))
+        isinstance(module, (*SPLITS, *WHOLE, LocallyConnected2d, SparseAutoencoderStack))
         or type(module).forward is nn.Linear.forward
     )
     if library and not known and module._parameters:
@@ -239,7 +262,8 @@ def _seen(cell: CellType) -> object:
 
 def _drawing(module: nn.Module) -> bool:
     """Whether numbers will be drawn of which ranks need the same."""
-    return any(isinstance(one, _DropoutNd) or is_meta(one) for one in module.modules())
+    drawing = _DropoutNd, nn.MultiheadAttention
+    return any(isinstance(one, drawing) or is_meta(one) for one in module.modules())
 
 
 def _check_alike(module: nn.Module, mesh: Mesh) -> None:

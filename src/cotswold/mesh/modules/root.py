@@ -14,8 +14,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from cotswold.errors import UserError
 from cotswold.mesh.maps.features import DistributedFeatures
+from cotswold.mesh.maps.in_parts import InParts
 from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules.inside import check_root
 from cotswold.mesh.modules.parameters import own_box, own_parts
 from cotswold.mesh.ranks.agreement import due, states_of
 from cotswold.mesh.ranks.mesh import Mesh
@@ -29,13 +32,33 @@ class _Root:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, on this rank's parts."""
+        check_root(self)  # type: ignore[arg-type]  # it is mixed into a module
+        with self._mesh_of_maps.calls:
+            return self._forward(args, kwargs)
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mesh = self._mesh_of_maps
         self._calls_of_root += 1
+        mesh.gathered = False
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-            with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
+            with own_parts(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
         return tree_map(_whole, out)
+
+
+@contextmanager
+def _scripts_refused() -> Iterator[None]:
+    """Raise UserError where TorchScript fails, which loses the words of what it calls."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "TorchScript interpreter" not in str(error):
+            raise
+        raise UserError(
+            "a function of torch.jit.script got a tensor that is cut over ranks, which TorchScript cannot "
+            f"read; use the Python function that it was made of ({error})"
+        ) from error
 
 
 @contextmanager
@@ -48,7 +71,7 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
     device = mesh.device_mesh.device_type
     if values_too or not mesh.on_one_host:
         leaves = tree_leaves(given)
-        maps = [one for one in leaves if isinstance(one, Tensor | DistributedMap)]
+        maps = [one for one in leaves if isinstance(one, Tensor)]
         sizes = [(tuple(one.shape), one.dtype) for one in maps]
         settings = (
             [one for one in leaves if isinstance(one, bool | int | float | complex | str)],
@@ -56,7 +79,7 @@ def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterat
             torch.is_grad_enabled(),
             torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
         )
-        tensors = [one for one in maps if isinstance(one, Tensor)]
+        tensors = [one for one in maps if not isinstance(one, InParts)]
         mesh.agreement.batches(sizes, settings, tensors, values_too)
     if values_too:
         mesh.agreement.parameters([one.to_local() for one in partitioned.parameters() if _is_shared(one)])
@@ -72,10 +95,14 @@ def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:
-    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
+    if isinstance(value, InParts) or not isinstance(value, Tensor) or value.dim() != 4:
+        return value
+    return DistributedMap.of(value, mesh)
 
 
 def _whole(value: Any) -> Any:
+    if isinstance(value, DistributedMap):
+        value.check_gradient()
     return value.full_tensor() if isinstance(value, DistributedFeatures) else value
 
 

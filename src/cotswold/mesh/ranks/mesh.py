@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeVar, cast
 
 import torch
@@ -66,6 +67,12 @@ class Mesh:
         self.buffers = Buffers()
         self.draws = 0
         """How often numbers were drawn that all ranks need alike."""
+        self.calls = RLock()
+        """Held by the thread that is in the forward of a partitioned module: parameters are swapped there."""
+        self.gathered = False
+        """Whether a reshape has made a map whole in this forward."""
+        self.noticed: set[tuple[str, str]] = set()
+        """Notices that were given outside of partitioned modules."""
         self.forgotten: deque[UnderWay] = deque()
         """Exchanges that nobody will finish, to be abandoned by the thread that starts exchanges."""
         self._exchanges = self._sent_bytes = 0

@@ -20,6 +20,9 @@ from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Strided, Windows, margins, near_outputs, padded, unpadded
 
+Margins = tuple[int, int, int, int]
+"""Padding left, right, above and below."""
+
 
 @dataclass(frozen=True)
 class Convolution:
@@ -118,8 +121,45 @@ def _plainly(
     """The gradients by way of functions that autograd knows."""
     window = padded(ctx.windows.exchange(part), ctx.windows, ctx.rank)
     out = ctx.compute(window, weight, bias)
-    needed = ctx.needs_input_grad[:3]
-    learnt: tuple[Any, ...] = (part, weight, bias)
+    return _gradients(out, (part, weight, bias), ctx.needs_input_grad[:3], grad)
+
+
+def convolved(
+    window: Tensor, weight: Tensor, bias: Tensor | None, margin: Margins, compute: Convolution
+) -> Tensor:
+    """The outputs of a window that is padded only while they are computed; its padding is not kept."""
+    out: Tensor = _PaddedConvolution.apply(window, weight, bias, margin, compute)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
+class _PaddedConvolution(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, window: Tensor, weight: Tensor, bias: Tensor | None, margin: Margins, compute: Convolution
+    ) -> Tensor:
+        ctx.save_for_backward(window, weight, bias)
+        ctx.margin, ctx.compute = margin, compute
+        return compute(F.pad(window, margin), weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        window, weight, bias = ctx.saved_tensors
+        needed, (left, _, top, _), compute = ctx.needs_input_grad[:3], ctx.margin, ctx.compute
+        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+            out = compute(F.pad(window, ctx.margin), weight, bias)
+            return *_gradients(out, (window, weight, bias), needed, grad), None, None
+        height, width = window.shape[2:]
+        found = compute.gradients(grad, F.pad(window, ctx.margin), weight, list(needed))
+        to_window = found[0]
+        if to_window is not None:
+            to_window = to_window[:, :, top : top + height, left : left + width]
+        return to_window, *found[1:], None, None
+
+
+def _gradients(
+    out: Tensor, learnt: tuple[Any, ...], needed: tuple[bool, ...], grad: Tensor
+) -> Iterator[Tensor | None]:
+    """The gradients of an output by those of its operands that need one, differentiable."""
     sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
     found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
     return (next(found) if wanted else None for wanted in needed)

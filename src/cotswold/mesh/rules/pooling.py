@@ -121,7 +121,7 @@ def lp_pool2d(
     input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The root of a sum of powers over a window, as torch has it."""
-    powers = input.to(wide_type(input.dtype)).pow(norm_type)
+    powers: Any = input.to(wide_type(input.dtype)).pow(norm_type)
     means = _averages(powers, kernel_size, stride, 0, ceil_mode, True, None)
     area = math.prod(pair(kernel_size, "kernel_size"))
     return ((means.sign() * means.abs().relu() * area) ** (1 / norm_type)).to(input.dtype)

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.maps.exchange import Exchange
-from cotswold.mesh.maps.in_parts import base_name, in_place
+from cotswold.mesh.maps.in_parts import ALIKE, InParts, attribute_of, base_name, in_place
 from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
 from cotswold.nn.entry import autocast
@@ -48,6 +49,10 @@ VIEWS = frozenset(
     ("bfloat16", "contiguous", "detach", "double", "float", "half", "pos", "positive", "to", "type")
 )
 """Those of them that may give their own operand, or a view of it."""
+_EXTENTS = frozenset(("dim", "numel", "size"))
+"""What a map knows of its whole."""
+_NUMBERS = frozenset(("__bool__", "__complex__", "__float__", "__index__", "__int__"))
+"""What Python asks of tensors with one value."""
 AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
 """Functions for which torch's own serves where one rank has the whole map."""
 
@@ -69,7 +74,17 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     Raises UserError, which names the function, where there is no rule for it.
     """
     _load()
-    name = base_name(function)
+    attribute, of_map = attribute_of(function), bool(args) and isinstance(args[0], DistributedMap)
+    if of_map and (attribute in ALIKE or function.__name__ in ALIKE):
+        found = getattr(args[0].source, attribute or function.__name__)
+        return found if attribute else found(*args[1:], **kwargs)
+    if attribute == "data" and function.__name__ == "__get__":
+        return args[0].viewed(Tensor.detach)
+    name = attribute or base_name(function)
+    if of_map and name in _EXTENTS:
+        return getattr(args[0], name)(*args[1:], **kwargs)
+    if attribute is not None or function.__name__ in _NUMBERS:
+        raise _refusal(name)
     if name in AT_ONCE:
         first = widest([*args, *kwargs.values()])
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
@@ -79,14 +94,24 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     changes = in_place(function) or bool(kwargs.get("inplace"))
     for one in (*args, *kwargs.values(), *(args[0] if args and isinstance(args[0], tuple | list) else ())):
         if isinstance(one, DistributedMap):
+            one.check_gradient()
             one.copies.check(name, one.called, changes and one is args[0])
+        elif isinstance(one, DTensor):
+            raise UserError(
+                f"{name} got a map that is cut over ranks and a DTensor: parameters of a partitioned module "
+                "are ready only inside of its forward; call the partitioned module"
+            )
     if changes:
         check_changeable(name, args)
     if name in _RULES:
         return _called(_RULES[name], name, args, kwargs)
     if name in POINTWISE:
         return pointwise(function, *args, **kwargs)
-    raise UserError(
+    raise _refusal(name)
+
+
+def _refusal(name: str) -> UserError:
+    return UserError(
         f"{name} cannot be computed on a map that is cut over ranks; "
         "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
     )
@@ -169,8 +194,8 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
     """What a rank has of an operand of a pointwise function on its part of ``like``, or on the box of it."""
     if value is like and box is not None:
         return value.source
-    if isinstance(value, DistributedMap):
-        if value.shape[2:] == like.shape[2:] and box is None:
+    if isinstance(value, InParts):
+        if isinstance(value, DistributedMap) and value.shape[2:] == like.shape[2:] and box is None:
             return recut(value, like.partition).local
         value = value.full_tensor()
     if not isinstance(value, Tensor) or value.dim() == 0:
@@ -220,7 +245,9 @@ def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, 
     """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
     (source,) = autocast(x.source)
     if source is not x.source:
+        passing = x.passing
         x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+        x.passing = passing
     return x, [None if values is None else autocast(values)[0] for values in learnt]
 
 

@@ -14,6 +14,7 @@ from cotswold.errors import UserError
 from cotswold.mesh.maps.in_parts import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrapped
 from cotswold.mesh.ranks.collectives import all_reduce_backward
+from cotswold.mesh.ranks.notices import notice
 from cotswold.mesh.rules.registry import (
     beside,
     channels_first,
@@ -31,9 +32,23 @@ def _of_whole(name: str) -> None:
     @rule(name)
     def all_gather(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
         out = method(input.full_tensor(), *args, **kwargs)
-        if input.mesh.size > 1 and input._whole is None and isinstance(out, Tensor):
-            input.copies.add(out, version_of(out))
+        if input.mesh.size > 1 and isinstance(out, Tensor):
+            if input._whole is None:
+                input.copies.add(out, version_of(out))
+            if out.dim() > 2:  # features of an image have no space, and are wanted whole
+                _tell_of_whole(name, input)
         return out
+
+
+def _tell_of_whole(name: str, x: DistributedMap) -> None:
+    x.mesh.gathered = True
+    notice(
+        x.mesh,
+        "whole",
+        f"{name} in {{layer}} makes a map {tuple(x.shape)} whole: every rank keeps all of it, and computes "
+        "all that follows up to the next convolution; where you can, keep four dimensions and use slices of "
+        "channels, F.channel_shuffle or F.pixel_shuffle",
+    )
 
 
 for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
@@ -168,8 +183,9 @@ def dropout(
     order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
-    mask = DistributedMap.of(torch.dropout(ones, p, True), input.mesh, input.partition)
-    return _masked(input, mask, inplace)
+    rows, columns = input.box.slices
+    own = torch.dropout(ones, p, True)[:, :, rows, columns].clone()  # the rest of the mask is let go
+    return _masked(input, input.like(own), inplace)
 
 
 @rule("dropout2d", "feature_dropout")

@@ -201,7 +201,8 @@ class _LargestOfCells(torch.autograd.Function):
     """The largest of each cell; of values that are equally large the first in the map has the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, x: DistributedMap, rows: Any, columns: Any) -> Tensor:
+    def forward(ctx: Any, part: Tensor, like: tuple[DistributedMap], rows: Any, columns: Any) -> Tensor:
+        (x,) = like
         (top, left), (bottom, right) = x.box.start, x.box.stop
         shape = (*part.shape[:2], len(rows), len(columns))
         best = part.new_full(shape, _least(part.dtype))
@@ -241,5 +242,5 @@ def adaptive_max_pool2d(input: DistributedMap, output_size: Any, return_indices:
     if return_indices:
         raise UserError("adaptive_max_pool2d of a map that is cut over ranks returns no indices")
     rows, columns = _adaptive(input, output_size)
-    out: Tensor = _LargestOfCells.apply(input.local, input, rows, columns)  # type: ignore[no-untyped-call]  # torch's
+    out: Tensor = _LargestOfCells.apply(input.local, (input,), rows, columns)  # type: ignore[no-untyped-call]  # torch's
     return out

@@ -27,7 +27,13 @@ from cotswold.mesh.maps.windows import (
     padded,
 )
 from cotswold.mesh.ranks.collectives import all_reduce_backward
-from cotswold.mesh.rules.convolution import Convolution, is_worth_overlapping, overlapped
+from cotswold.mesh.rules.convolution import (
+    Convolution,
+    Margins,
+    convolved,
+    is_worth_overlapping,
+    overlapped,
+)
 from cotswold.mesh.rules.registry import lowered, only_maps, pair, part_of, rule
 
 _Pair = tuple[int, int]
@@ -40,10 +46,12 @@ def windowed(
     compute: Callable[[Tensor, Box, _Pair], Tensor],
     *learnt: Tensor | None,
     fill: float = 0.0,
+    pads: Callable[[Tensor, Margins], Tensor] | None = None,
 ) -> DistributedMap:
     """A map whose outputs are computed from windows: ``compute(window, output box, padding)`` on each rank.
 
     The padding is what is still to be added on either side (y, x), 0 unless the field is a `Padding`.
+    ``pads(window, margins)``, if given, computes from a window without its padding.
     """
     windows = cached_windows(x.mesh, x.partition, field)
     window, rank = fetch(x, windows), x.mesh.rank
@@ -54,6 +62,9 @@ def windowed(
             low = _both_sides(windows, rank, field)
             if low is not None:
                 return compute(window, box, low)
+        wanted, inside = windows.wanted[rank], windows.inside[rank]
+        if pads is not None and wanted != inside:
+            return pads(window, margins(wanted, inside))
         return compute(padded(window, windows, rank, fill), box, (0, 0))
 
     out = part_of(box, channels, computed, window, *learnt)
@@ -125,7 +136,12 @@ def conv2d(
     # a bias is added, not computed with, where it might be that of a rank without outputs
     beside = bias if all(box.size for box in windows.partition.boxes) else None
     out = windowed(
-        x, field, weight.shape[0], lambda window, _, pad: compute(window, weight, beside, pad), weight
+        x,
+        field,
+        weight.shape[0],
+        lambda window, _, pad: compute(window, weight, beside, pad),
+        weight,
+        pads=lambda window, margin: convolved(window, weight, beside, margin, compute),
     )
     if beside is not bias and bias is not None:
         out = out.like(out.local + bias[:, None, None])

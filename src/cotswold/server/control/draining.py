@@ -7,7 +7,10 @@ Knows: which are drained, since when, within how many seconds. Does not know: wh
     it has copies                   they are looked at, a few at a time: learners elsewhere, then without it
     half of its time is over        a bucket with members enough waits for no learner any more
     it has none                     `Draining` says so
-    its process has ended           it is written down no more
+    its process has ended then      it is written down no more
+    its process ends before, and    the same, and the server that has its disk next is drained
+      an operator wanted it
+    the same, but its host does     it is drained no more: the host comes back without it
     an operator says that it is     the same, unless it is heard: what it alone had is lost
       lost
 """
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 
 from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
+from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import Draining
 from cotswold.server.names import counted, spoken
 
@@ -32,6 +36,8 @@ class _Drain:
     seconds: float
     is_done: bool = False
     """Whether it was said that nothing is left."""
+    is_written: bool = True
+    """Whether an operator wants it; otherwise its host does, as long as it says so."""
 
 
 class Drains:
@@ -43,14 +49,38 @@ class Drains:
         self._of = {server: _Drain(now, seconds) for server, seconds in board.map.drains.items()}
         self._looked = now
 
-    def begin(self, server: str, seconds: float, now: float) -> bool:
+    def begin(self, server: str, seconds: float, now: float, *, by_host: bool = False) -> bool:
         """It is to have no copies; whether that is news."""
         if server in self._of:
             return False
-        self._of[server] = _Drain(now, seconds)
-        self._board.map.drain(server, seconds)
+        self._of[server] = _Drain(now, seconds, is_written=not by_host)
+        if not by_host:
+            self._board.map.drain(server, seconds)
         self._board.servers.drained(server, True, now)
         return True
+
+    def ended(self, server: str) -> bool:
+        """The process of a server has ended: whether its drain has, too, and did not before."""
+        drain = self._of.get(server)
+        return drain is not None and (drain.is_done or not drain.is_written) and self.end(server)
+
+    def heir(self, server: str) -> str:
+        """The server that has the disk of one that does not live; the same server where there is none."""
+        servers = self._board.servers
+        if servers.lives(server):
+            return server
+        return next((each.name for each in servers.living if disk_of(each.name) == disk_of(server)), server)
+
+    def take_over(self, now: float) -> list[str]:
+        """Servers that are drained from now on, since the one that had the disk before was to be."""
+        found = []
+        for server, drain in list(self._of.items()):
+            heir = self.heir(server)
+            if heir != server:
+                self.end(server)
+                if drain.is_written and not drain.is_done and self.begin(heir, drain.seconds, now):
+                    found.append(heir)
+        return found
 
     def end(self, server: str) -> bool:
         """It may have copies, or its process has ended; whether that is news."""
@@ -68,7 +98,8 @@ class Drains:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
-            if not drain.is_done and not self._board.servers.of[server].copies:
+            is_empty = self._board.servers.lives(server) and not self._board.servers.of[server].copies
+            if is_empty and not drain.is_done:
                 drain.is_done = True
                 done.append(server)
             is_late = now - drain.since >= drain.seconds / 2

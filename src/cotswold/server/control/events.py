@@ -37,12 +37,16 @@ class _Told:
     began: float
     last: float
     event: Event
+    number: int = 0
+    """1, 2, 3, ... in the order in which they are shown; 0 for what is not shown yet."""
     changes: list[Change] = field(default_factory=list)
 
     def seen(self, now: float) -> EventSeen:
         event, counts = self.event, servers_of(self.changes)
         run = self.changes[0].run if self.changes else event.name if event.kind in _OF_RUNS else ""
-        return EventSeen(now - self.last, event.kind, event.name, event.sentence, run, tuple(counts.items()))
+        return EventSeen(
+            now - self.last, event.kind, event.name, event.sentence, run, tuple(counts.items()), self.number
+        )
 
 
 class Events:
@@ -51,6 +55,8 @@ class Events:
     def __init__(self) -> None:
         self._new: list[Event] = []
         self._last: deque[_Told] = deque(maxlen=_KEPT)
+        self._count = 0
+        """Of all that were shown."""
         self._open: dict[tuple[str, str, str], _Told] = {}
         """Of which more may come, by cause."""
         self._changes: deque[tuple[float, Change]] = deque(maxlen=_CHANGES)
@@ -59,7 +65,12 @@ class Events:
         """Something has happened, to no bucket."""
         event = Event(kind, name, sentence)
         self._new.append(event)
-        self._last.append(_Told(now, now, event))
+        self._show(_Told(now, now, event))
+
+    def _show(self, told: _Told) -> None:
+        self._count += 1
+        told.number = self._count
+        self._last.append(told)
 
     def changed(self, change: Change, now: float) -> None:
         """A bucket has another group."""
@@ -85,7 +96,7 @@ class Events:
                 del self._open[cause]
                 name = next(iter(servers_of(told.changes)))
                 told.event = Event(told.event.kind, name, gathered(told.changes))
-                self._last.append(told)
+                self._show(told)
                 found.append(told.event)
         return found
 
@@ -94,7 +105,7 @@ class Events:
         if bucket:
             own = [(when, each) for when, each in self._changes if each.bucket == bucket]
             return tuple(
-                _Told(when, when, Event(each.kind, each.servers[0], each.sentence), [each]).seen(now)
+                _Told(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).seen(now)
                 for when, each in own
             )
         return tuple(each.seen(now) for each in self._last)

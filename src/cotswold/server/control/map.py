@@ -29,7 +29,8 @@ from cotswold.server.control.leading import Transact
 from cotswold.server.messages import Group
 from cotswold.server.names import run_of
 
-_BUCKET, _RUN, _DRAIN = "bucket/", "run/", "drain/"
+BUCKETS, RUNS, _DRAIN = "bucket/", "run/", "drain/"
+"""With which keys begin."""
 _TOGETHER = 60
 """Keys in one transaction, of which etcd takes 128 operations."""
 _PART = 10_000
@@ -95,11 +96,11 @@ class Map:
         """This is written down, and more may be; groups of it."""
         found = []
         for key, text in items.items():
-            if key.startswith(_BUCKET):
+            if key.startswith(BUCKETS):
                 found.append(read_group(text))
                 self._keep(found[-1])
-            elif key.startswith(_RUN):
-                run, _, number = key.removeprefix(_RUN).rpartition("/")
+            elif key.startswith(RUNS):
+                run, _, number = key.removeprefix(RUNS).rpartition("/")
                 self._parts.setdefault(run, []).append((int(number), text))
             elif key.startswith(_DRAIN):
                 self.drains[key.removeprefix(_DRAIN)] = float(text)
@@ -230,8 +231,8 @@ class Map:
             return None
         writing = dict(some.popitem(last=False) for _ in range(min(len(some), _TOGETHER)))
         before = [(name, self.groups.get(name)) for name in writing]
-        compare: list[Key] = [(_BUCKET + name, None if old is None else _text(old)) for name, old in before]
-        put: list[Key] = [(_BUCKET + name, _text(group)) for name, group in writing.items()]
+        compare: list[Key] = [(BUCKETS + name, None if old is None else _text(old)) for name, old in before]
+        put: list[Key] = [(BUCKETS + name, _text(group)) for name, group in writing.items()]
         return _Writing(groups=writing), compare, put
 
     def _tells(self) -> tuple[_Writing, list[Key], list[Key]] | None:
@@ -250,7 +251,7 @@ class Map:
         if run in self.runs:
             return _Writing(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
         names = tuple(islice(self.buckets(run), _TOGETHER))
-        return _Writing(removed=run, deleted=names), [], [(_BUCKET + name, None) for name in names]
+        return _Writing(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
     def done(self) -> Written:
         """What was on its way is written down."""
@@ -297,7 +298,7 @@ def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[
     """What is written down of these, as keys and values, as many at once as a transaction takes."""
     for run, text in runs.items():
         yield _parts(run, text)
-    written = [(_BUCKET + each.bucket, _text(each)) for each in groups]
+    written = [(BUCKETS + each.bucket, _text(each)) for each in groups]
     for start in range(0, len(written), _TOGETHER):
         yield [*written[start : start + _TOGETHER]]
 
@@ -306,7 +307,7 @@ def _parts(run: str, text: str) -> list[Key]:
     """What is said of a run, as it is written down."""
     parts = [text[start : start + _PART] for start in range(0, max(1, len(text)), _PART)]
     assert len(parts) <= _TOGETHER, f"{len(text)} letters say what a run is"
-    return [(f"{_RUN}{run}/{number}", part) for number, part in enumerate(parts)]
+    return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 
 
 def _text(group: Group) -> str:

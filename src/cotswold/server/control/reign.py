@@ -76,6 +76,8 @@ from cotswold.server.names import counted
 
 FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
 """Who says these wants an answer, and asks another controller where this one does not lead."""
+STATION = "station-"
+"""With which the names of supervisors of hosts begin."""
 FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
 _REST_SECONDS = 2.0
 """For which no other primary is chosen, after that was to be and some members were silent."""
@@ -210,7 +212,9 @@ class Reign:
             case Drain():
                 return self._drain(sender, message, now)
             case Undrain(server):
-                if self._drains.end(server):
+                heir = self._drains.heir(server)
+                was_drained = self._drains.end(server)
+                if (heir != server and self._drains.end(heir)) or was_drained:
                     self._balancing.shaken(now)
                     self._events.note("undrained", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
@@ -228,10 +232,13 @@ class Reign:
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
-        if known is not None and not known.has_ended and self._drains.begin(known.name, wanted.seconds, now):
-            sentence = f"{known.name} is to have no copies, within {wanted.seconds:g} s"
-            self._events.note("draining", known.name, sentence, now)
-        return [Send(sender, self._drains.answer(wanted.server, now))]
+        name, by_host = self._drains.heir(wanted.server), sender.startswith(STATION)
+        known = self.board.servers.of.get(name)
+        may_begin = known is not None and not known.has_ended
+        if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
+            sentence = f"{name} is to have no copies, within {wanted.seconds:g} s"
+            self._events.note("draining", name, sentence, now)
+        return [Send(sender, replace(self._drains.answer(name, now), server=wanted.server))]
 
     def _found(self, find: Find) -> Found:
         groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
@@ -313,7 +320,7 @@ class Reign:
             self._telling.ended(ended.server)
             self._claims.forget(ended.server)
             self._lost(ended.server, f"primary {ended.server} ended ({ended.why})", now)
-        if self._drains.end(ended.server):
+        if self._drains.ended(ended.server):
             self._events.note("drained", ended.server, f"{ended.server} was drained, and has ended", now)
 
     # --- time ---
@@ -337,6 +344,9 @@ class Reign:
         self.judging.tick(now)
         self._creating.tick()
         self._filling.tick(now)
+        for server in self._drains.take_over(now):
+            sentence = f"{server} is to have no copies, as the server before that had its disk"
+            self._events.note("draining", server, sentence, now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies any more", now)
         self._balancing.tick(now)

@@ -80,6 +80,8 @@ class Contents(Generic[Values]):
         self._lent, self._lent_long = set[int](), set[int]()
         """Places of shards whose numbers are in the memory of messages: of those that came since `settle` was
         called last, and of those before."""
+        self._shared: dict[tuple[str, int], tuple[int, object]] = {}
+        """Of a vector's shard: its index, and a copy of its numbers at that index, for answers that wait."""
         updates.books.sessions.keeps_past = True
 
     @property
@@ -116,15 +118,37 @@ class Contents(Generic[Values]):
         return sends
 
     def kept(self, send: Send) -> Send:
-        """The same, to be said later: with the numbers that shards have now."""
+        """The same answer with a copy of the numbers that shards have now; answers at one index share it."""
         message = send.message
         if not isinstance(message, PulledNewer | Pulled):
             return send
-        sizes = [self._sizes[self._place[number]] for number in message.shards]
-        copies = [
-            self._arithmetic.read(buffer, size) for buffer, size in zip(message.buffers, sizes, strict=True)
+        name = message.name if isinstance(message, Pulled) else self._updates.settings.name
+        shared = [
+            self._share((name, number), buffer)
+            for number, buffer in zip(message.shards, message.buffers, strict=True)
         ]
-        return Send(send.to, replace(message, buffers=tuple(map(self._arithmetic.write, copies))))
+        return Send(send.to, replace(message, buffers=tuple(shared)))
+
+    def _share(self, key: tuple[str, int], buffer: object) -> object:
+        now, known = self._shards[key[1]], self._shared.get(key)
+        if known is None or known[0] != now:
+            values = self._arithmetic.read(buffer, self._sizes[self._place[key[1]]])
+            known = self._shared[key] = now, self._arithmetic.write(values)
+        return known[1]
+
+    def drop_shared(self) -> None:
+        """No answer waits."""
+        self._shared.clear()
+
+    def has_room(self, answers: Iterable[Send], copies: int) -> bool:
+        """Whether these answers have copies of fewer numbers than so many copies of the weights."""
+        sizes = {
+            id(buffer): self._sizes[self._place[number]]
+            for message in (each.message for each in answers)
+            if isinstance(message, PulledNewer | Pulled)
+            for number, buffer in zip(message.shards, message.buffers, strict=True)
+        }
+        return sum(sizes.values()) < copies * self._size
 
     def stamp(self) -> bool:
         """Whether anything was different; then there is a new index."""

@@ -23,6 +23,8 @@ know: leases (it is told whether one holds), who elects, what is in the bucket (
     any          `Fence`                                     the same: it acts, and follows, in no lower term
 
     the primary                                  what it does
+    a client's pull, and what is held has more   nothing; it is asked again
+      copies than indexes may be under way
     a client's message, its lease holds          does it; what is said of it is held, unless the same is
     something is different                       `Prepare` to all, with the next index (`peers`)
     all members have prepared an index           it is committed: what was held for it is said
@@ -75,6 +77,7 @@ from cotswold.server.messages import (
     Prepare,
     Prepared,
     Pull,
+    PullNewer,
     Send,
     Silent,
     TakeOver,
@@ -288,6 +291,7 @@ class Copy(Generic[Values]):
             self.role, self._prepared = Role.PRIMARY, NOTHING
             self._peers.clear()
             self._answers.clear()
+        self.contents.updates.books.life = self.group.life
         self._peers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> Fenced:
@@ -301,6 +305,9 @@ class Copy(Generic[Values]):
         """A client's message."""
         if not self.is_acting(now):
             return []
+        is_pull, copies = isinstance(message, Pull | PullNewer), 1 + self.copying.window
+        if is_pull and not self.contents.has_room(self._held, copies):
+            return []  # the client asks again
         return self._hold(self.contents.receive(sender, message), now)
 
     def elsewhere(self) -> Elsewhere:
@@ -368,6 +375,8 @@ class Copy(Generic[Values]):
         sends = self._held.committed(self.committed)
         if sends:
             self._speak(now)
+        if not self._held:
+            self.contents.drop_shared()
         return sends
 
     def _speak(self, now: float) -> None:

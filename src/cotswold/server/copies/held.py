@@ -7,7 +7,7 @@ not know: when an index is committed, who is asked for it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from cotswold.server.messages import FrozenPart, Ordered, Pulled, Send
@@ -32,6 +32,10 @@ class Held:
 
     def __contains__(self, send: Send) -> bool:
         return answer_of(send) in self._of
+
+    def __iter__(self) -> Iterator[Send]:
+        """What is held."""
+        return (send for _, send in self._of.values())
 
     def add(self, sends: Iterable[Send], index: int) -> list[object]:
         """Hold what is not held yet, until an index is committed; by which keys."""

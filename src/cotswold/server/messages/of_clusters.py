@@ -138,6 +138,8 @@ class EventSeen:
     """Whose buckets it happened to, or which run it is about; empty for neither."""
     servers: tuple[tuple[str, int], ...]
     """To how many buckets of which server."""
+    number: int = 0
+    """Grows with the events of one controller process; 0 if it has none."""
 
 
 @dataclass(frozen=True)

@@ -305,6 +305,8 @@ class Here:
     """The name of the one whose runs it has; empty where it has none."""
     answered: int = 0
     """The number of the newest `Leased` that it has heard."""
+    key: str = ""
+    """A secret that the supervisor has given this server, and that controllers know; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -335,6 +337,8 @@ class Ended:
 
     server: str
     why: str
+    key: str = ""
+    """That of the server, by which its supervisor is known."""
 
 
 @dataclass(frozen=True)

@@ -52,3 +52,6 @@ class Directions:
     rate_value: float
     checkpoint: int
     """The newest that was begun: its marker is due."""
+    alone: tuple[int, ...] = ()
+    """The numbers of hands that some servers have applied. A push has samples of one of these hands, or of
+    none."""

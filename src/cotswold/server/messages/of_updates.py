@@ -126,6 +126,18 @@ class Order:
     """Samples at places below this are wanted no more."""
     taken: int = 0
     """The newest checkpoint whose state the coordinator has, so that nobody need keep it."""
+    closed: Ranges = ()
+    """Places above ``settled`` whose samples are wanted no more either."""
+    known: Ranges = ()
+    """Places whose samples are counted, torn or refused for the coordinator: answers leave them out."""
+    lives: tuple[tuple[str, int], ...] = ()
+    """The life of each server that the coordinator knows, if it is not 0. A server in a later life leaves
+    nothing out of its answer."""
+
+    @property
+    def forgotten(self) -> Ranges:
+        """All places whose samples are wanted no more."""
+        return (*(((0, self.settled),) if self.settled else ()), *self.closed)
 
 
 @dataclass(frozen=True)

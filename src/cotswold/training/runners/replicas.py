@@ -26,6 +26,7 @@ from cotswold.cluster.evaluator import Evaluator, EvaluatorError
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
+from cotswold.cluster.work import LEFT_OUT
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
@@ -241,11 +242,10 @@ class ReplicaRuns:
         if not isfinite(learnt.value):  # of which servers take nothing, and others something, it may be
             self._recorder.count(learnt.samples, flops * learnt.samples)
             return
-        details = {}
-        if learnt.details:
-            ((_, right),) = learnt.details
-            details = {"accuracy": right / learnt.samples}
-        metrics = Metrics(learnt.value / learnt.samples, learnt.samples, details)
+        sums = dict(learnt.details)
+        weight = learnt.samples - sums.get(LEFT_OUT, 0.0)
+        details = {"accuracy": sums["right"] / weight} if "right" in sums and weight else {}
+        metrics = Metrics(learnt.value / (weight or 1.0), learnt.samples, details, weight)
         self._recorder.add(metrics, flops, f"sample {self.number}")
         self._pushes.add(learnt.pushed)
         self._untold += 1

@@ -1,6 +1,7 @@
-"""What torch.optim.LBFGS cannot do: lay parameters in one row whose parts are not equal, as DTensor has it.
+"""Optimisers of torch that cannot take the parameters of partitioned modules.
 
-Knows: which parameters are cut unequally. Does not know: modules.
+Knows: which operations DTensor refuses or gets wrong, which parameters are cut unequally. Does not know:
+modules.
 """
 
 from __future__ import annotations
@@ -15,19 +16,29 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from cotswold.errors import UserError
 
+UNKNOWN_TO_DTENSOR = (torch.optim.Adafactor, torch.optim.Rprop)
+"""Optimisers whose steps need operations that DTensor does not have."""
+
 
 @cache
 def watch() -> None:
-    """From now on a step of LBFGS on parameters that are cut unequally raises UserError on every rank."""
+    """From now on a step that DTensor cannot take on the parameters raises UserError on every rank."""
     register_optimizer_step_pre_hook(_refuse)
 
 
 def _refuse(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if not isinstance(optimiser, torch.optim.LBFGS):
+    if not isinstance(optimiser, (torch.optim.LBFGS, *UNKNOWN_TO_DTENSOR)):
         return
+    name = type(optimiser).__name__
     for group in optimiser.param_groups:
         for values in group["params"]:
-            if not _equal_parts(values):
+            if isinstance(optimiser, UNKNOWN_TO_DTENSOR):
+                if isinstance(values, DTensor):
+                    raise UserError(
+                        f"torch.optim.{name} cannot take the parameters of a partitioned module, which are "
+                        "DTensors; use SGD, Adam, AdamW or RMSprop"
+                    )
+            elif not _equal_parts(values):
                 raise UserError(
                     f"torch.optim.LBFGS cannot take a parameter {tuple(values.shape)} that is cut unequally "
                     f"over a {'x'.join(map(str, values.device_mesh.shape))} grid; use another optimiser, or "

@@ -1,0 +1,49 @@
+"""Notices about what a mesh makes slow or large, given once for each layer.
+
+Knows: which module a call came from. Does not know: maps, what is slow.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from cotswold.mesh.ranks.mesh import Mesh
+
+
+def notice(mesh: Mesh, kind: str, sentence: str) -> None:
+    """Warn once for each layer, on the first rank of a mesh of several.
+
+    ``sentence`` contains ``{layer}``, the place of the name of the innermost module that is being called.
+    """
+    if mesh.size == 1 or mesh.rank:
+        return
+    callers = list(_callers())
+    root = next((one for one in callers if hasattr(one, "_mesh_of_maps")), None)
+    layer = _called(callers[0], root) if callers else "a function outside of a module"
+    given = mesh.noticed if root is None else vars(root).setdefault("_noticed", set())
+    if (kind, layer) not in given:
+        given.add((kind, layer))
+        warnings.warn(sentence.replace("{layer}", layer), RuntimeWarning, stacklevel=2)
+
+
+def _callers() -> Iterator[nn.Module]:
+    """The modules whose methods are running, the innermost first."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, nn.Module):
+            yield found
+        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost frame
+
+
+def _called(module: nn.Module, root: nn.Module | None) -> str:
+    kind = type(module).__name__
+    names = () if root is None else root.named_modules(remove_duplicate=False)
+    name = next((name for name, one in names if one is module), "")
+    return f"{kind} {name!r}" if name else kind

@@ -1,0 +1,455 @@
+"""Modules that were written without a mesh in mind compute the same on ranks, or get an error with a name."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from threading import Condition, Thread
+from typing import Any
+
+import pytest
+import torch
+from tests.mesh.ranks import on_ranks
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from cotswold.errors import UserError
+from cotswold.geometry import Box
+from cotswold.mesh import partition
+from cotswold.nn import L2Pool2d, LocallyConnected2d
+
+SHAPE = (2, 4, 8, 9)
+
+
+class Between(nn.Module):
+    """A function of a map and a module between two convolutions."""
+
+    def __init__(self, function: Callable[[nn.Module, Any], Any], *parts: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.part = nn.Sequential(*parts)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.function(self.part, torch.tanh(self.first(x))))
+        return out
+
+
+def _asks(_: nn.Module, x: Any) -> Any:
+    return x * 2 if isinstance(x, Tensor) else x * 3
+
+
+class _AsksOfFeatures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(288, 6), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.flatten(1))
+        out: Tensor = self.last(hidden if torch.is_tensor(hidden) else hidden * 3)
+        return out
+
+
+def _shuffled(_: nn.Module, x: Any) -> Any:
+    return x.view(x.shape[0], 2, 2, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
+
+
+def _attended(part: nn.Module, x: Any) -> Any:
+    tokens = x.flatten(2).transpose(1, 2)
+    return part[0](tokens, tokens, tokens)[0].transpose(1, 2).reshape(x.shape)  # type: ignore[index]  # a Sequential
+
+
+def _encoded(part: nn.Module, x: Any) -> Any:
+    return part(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(x.shape)
+
+
+def _by_channel(part: nn.Module, x: Any) -> Any:
+    pooled = F.adaptive_avg_pool2d(x, 1)
+    weights = part(pooled.squeeze(-1).transpose(-1, -2))
+    return x * weights.transpose(-1, -2).unsqueeze(-1).sigmoid()
+
+
+def _with_class(part: nn.Module, x: Any) -> Any:
+    return x + part(torch.zeros(1, dtype=torch.long))[0, :, None, None]
+
+
+def _transformer() -> nn.Module:
+    return nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "one that asks whether it got a tensor": lambda: Between(_asks),
+    "one that asks of features": _AsksOfFeatures,
+    "a shuffle by views": lambda: Between(_shuffled),
+    "attention": lambda: Between(_attended, nn.MultiheadAttention(4, 2, batch_first=True)),
+    "an encoder layer": lambda: Between(_encoded, _transformer()),
+    "root mean square norm of tokens": lambda: Between(_encoded, nn.RMSNorm(4), nn.Linear(4, 4)),
+    "a convolution of pooled features": lambda: Between(
+        _by_channel, nn.Conv1d(1, 1, 3, padding=1, bias=False)
+    ),
+    "an embedding": lambda: Between(_with_class, nn.Embedding(3, 4)),
+    "counts of values": lambda: Between(lambda _, x: x / (torch.numel(x) + x.nelement() + x.ndimension())),
+    "data": lambda: Between(lambda _, x: x + x.data if x.is_contiguous() or x.is_cpu else x),
+    "wide dilation": lambda: nn.Sequential(
+        nn.Conv2d(4, 4, 3, padding=12, dilation=12), nn.Conv2d(4, 4, 3, padding=5, dilation=5)
+    ),
+    "pictures from one pixel": lambda: nn.Sequential(
+        nn.Conv2d(4, 4, (8, 9)), nn.ConvTranspose2d(4, 4, 4), nn.ReLU(), nn.ConvTranspose2d(4, 4, 4, 2, 1)
+    ),
+    "dropout": lambda: Between(lambda _, x: F.dropout(x, 0.3)),
+}
+
+
+def _trained(module: nn.Module) -> list[Tensor]:
+    """Output, gradients of the input and of parameters, whole."""
+    torch.manual_seed(5)
+    x = torch.randn(SHAPE, dtype=torch.float64).requires_grad_()
+    out = module(x)
+    (out**2).mean().backward()
+    found = [out, x.grad, *(values.grad for values in module.parameters())]
+    return [one.full_tensor() if hasattr(one, "full_tensor") else one for one in found if one is not None]
+
+
+def _differences() -> dict[str, float]:
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, make in MODULES.items():
+            torch.manual_seed(0)
+            module = make().double()
+            pairs = zip(_trained(partition(module, "1x2")), _trained(module), strict=True)
+            apart = [(a - b).abs().max() / b.abs().max().clamp_min(1e-30) for a, b in pairs]
+            found[name] = torch.stack([one.detach() for one in apart]).max().item()
+    return found
+
+
+@cache
+def differences() -> list[dict[str, float]]:
+    return on_ranks(2, _differences)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_foreign_module_computes_and_learns_the_same(name: str) -> None:
+    assert all(found[name] < 1e-9 for found in differences())
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 2
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.shape = x.shape
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.expand(ctx.shape)
+
+
+def _hooked(partitioned: Any) -> Any:
+    partitioned.part[0].register_full_backward_hook(lambda *_: None)
+    return partitioned
+
+
+def _compiled(partitioned: Any) -> Any:
+    partitioned.part[0].compile()
+    return partitioned
+
+
+def _conv() -> nn.Module:
+    return nn.Conv2d(4, 4, 3, padding=1)
+
+
+def _local() -> nn.Module:
+    return LocallyConnected2d(4, 4, (8, 9), 3, padding=1)
+
+
+def _optimised(kind: str) -> Callable[[], Any]:
+    def step() -> None:
+        partitioned = partition(_conv(), "1x2")
+        partitioned(torch.rand(SHAPE)).square().mean().backward()
+        getattr(torch.optim, kind)(partitioned.parameters()).step()
+
+    return step
+
+
+def _called(module: nn.Module, change: Callable[[Any], Any] = lambda same: same) -> Callable[[], Any]:
+    def call() -> None:
+        change(partition(module, "1x2"))(torch.rand(SHAPE)).square().mean().backward()
+
+    return call
+
+
+def _outside(module: nn.Module, of_map: bool = False) -> Callable[[], Any]:
+    def call() -> None:
+        part = partition(nn.Sequential(nn.Identity(), module), "1x2")[1]
+        x = partition(nn.Identity(), "1x2")(torch.rand(SHAPE)) if of_map else torch.rand(SHAPE)
+        part(x.flatten(1) if isinstance(module, nn.Linear) else x)
+
+    return call
+
+
+def _checkpointed(reentrant: bool) -> Callable[[nn.Module, Any], Any]:
+    return lambda part, x: checkpoint(part, x, use_reentrant=reentrant)
+
+
+def _checkpointed_mean(part: nn.Module, x: Any) -> Any:
+    return x * checkpoint(lambda y: part(y).mean(), x, use_reentrant=True)
+
+
+class _Sharing(nn.Module):
+    """A module that uses the matrix of its layer by itself."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.function = nn.Linear(288, 6), function
+
+    def forward(self, x: Tensor) -> Any:
+        assert self.first.weight.shape == (6, 288)
+        return self.function(self, x.flatten(1))
+
+
+def _swish(x: Tensor) -> Tensor:
+    return x * x.sigmoid()
+
+
+def _with_parameter() -> Callable[[], Any]:
+    def call() -> None:
+        partitioned = partition(nn.Sequential(nn.Identity(), _conv()), "1x2")
+        F.conv2d(partition(nn.Identity(), "1x2")(torch.rand(SHAPE)), partitioned[1].weight)
+
+    return call
+
+
+REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
+    "a convolution outside": (lambda: _outside(_conv()), "Conv2d '1' is a part of a partitioned module"),
+    "a convolution outside, of a map": (lambda: _outside(_conv(), True), "Conv2d '1' is a part"),
+    "a local layer outside": (lambda: _outside(_local()), "PartitionedLocal2d '1' is a part"),
+    "a local layer outside, of a map": (lambda: _outside(_local(), True), "PartitionedLocal2d '1'"),
+    "a norm outside": (lambda: _outside(nn.BatchNorm2d(4)), "BatchNorm2d '1' is a part"),
+    "a matrix outside": (lambda: _outside(nn.Linear(288, 3)), "SplitLinear '1' is a part"),
+    "a checkpoint": (
+        lambda: _called(Between(_checkpointed(False), _conv())),
+        "Conv2d 'part.0' is a part .*checkpoint",
+    ),
+    "a checkpoint of a local layer": (
+        lambda: _called(Between(_checkpointed(False), _local())),
+        "PartitionedLocal2d 'part.0' is a part .*checkpoint",
+    ),
+    "a reentrant checkpoint": (
+        lambda: _called(Between(_checkpointed(True), _conv())),
+        "reentrant torch.utils.checkpoint",
+    ),
+    "a reentrant checkpoint of a mean": (
+        lambda: _called(Between(_checkpointed_mean, _conv())),
+        "Function took a tensor .*reentrant torch.utils.checkpoint",
+    ),
+    "a function of one's own": (
+        lambda: _called(Between(lambda _, x: _Twice.apply(x))),  # type: ignore[no-untyped-call]  # torch's
+        "autograd.Function took a tensor",
+    ),
+    "a sum of one's own": (
+        lambda: _called(Between(lambda _, x: x * _Total.apply(x))),  # type: ignore[no-untyped-call]  # torch's
+        "autograd.Function took a tensor",
+    ),
+    "a backward hook": (
+        lambda: _called(Between(lambda part, x: part(x), _conv()), _hooked),
+        "Conv2d 'part.0' has a backward hook",
+    ),
+    "a compiled part": (
+        lambda: _called(Between(lambda part, x: part(x), _conv()), _compiled),
+        "Conv2d 'part.0' is compiled",
+    ),
+    "a convolution of sequences on a map": (
+        lambda: _called(Between(lambda part, x: part(x), nn.Conv1d(4, 4, 1))),
+        "conv1d cannot be computed on a map",
+    ),
+    "the truth of a map": (lambda: _called(Between(lambda _, x: x if x else -x)), "bool cannot"),
+    "a matrix by itself": (
+        lambda: _called(_Sharing(lambda own, x: F.linear(x, own.first.weight))),
+        "linear inside of a forward got a parameter that is cut",
+    ),
+    "a penalty of a matrix": (
+        lambda: _called(_Sharing(lambda own, x: own.first(x) + own.first.weight.square().sum())),
+        "square inside of a forward got a parameter that is cut",
+    ),
+    "a function in TorchScript": (
+        lambda: _called(Between(lambda _, x: torch.jit.script(_swish)(x))),
+        "torch.jit.script got a tensor that is cut .*x.sigmoid",
+    ),
+    "a map with a parameter outside": (_with_parameter, "conv2d got a map .* and a DTensor"),
+    "Rprop": (lambda: _optimised("Rprop"), "torch.optim.Rprop cannot"),
+    "Adafactor": (lambda: _optimised("Adafactor"), "torch.optim.Adafactor cannot"),
+}
+
+
+def _words() -> dict[str, str]:
+    found = {}
+    for name, (make, _) in REFUSED.items():
+        torch.manual_seed(0)
+        try:
+            make()()
+        except UserError as refused:
+            found[name] = str(refused)
+    return found
+
+
+@cache
+def words() -> list[dict[str, str]]:
+    return on_ranks(2, _words)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_on_ranks_is_refused_by_name_on_all_of_them(name: str) -> None:
+    for found in words():
+        assert re.search(REFUSED[name][1], found.get(name, ""), re.DOTALL), found.get(name)
+
+
+class _Net(nn.Module):
+    def __init__(self, *parts: nn.Module, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.stem, self.parts, self.function = nn.Conv2d(4, 4, 3), nn.Sequential(*parts), function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.parts(self.function(self.stem(x)))
+
+
+class _Patches(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.flatten(2).transpose(1, 2)
+
+
+def _notices() -> list[list[str]]:
+    """What is told of a view in a part, of one before a matrix, and of a picture, twice each."""
+    patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Patches(), nn.LayerNorm(4))
+    ending = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 3))
+    calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (_conv(), torch.rand(SHAPE)[0])]
+    found = []
+    for module, x in calls:
+        partitioned = partition(nn.Sequential(module), "1x2")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                partitioned(x)
+        found.append([str(one.message) for one in told])
+    return found
+
+
+def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
+    (first, ending, picture), others = on_ranks(2, _notices)
+    assert [re.search("^flatten in _Patches '0.1' makes a map", one) is not None for one in first] == [True]
+    assert ending == []
+    assert [re.search("^Conv2d '0' got a picture", one) is not None for one in picture] == [True]
+    assert others == [[], [], []]  # the first rank speaks for all
+
+
+def _parts_of_outputs() -> list[tuple[int, int]]:
+    """Extents of this rank's part of a map behind a view, and of pictures that grow from one pixel."""
+    torch.manual_seed(0)
+    shuffled = partition(Between(_shuffled), "1x2")
+    grown = partition(nn.Sequential(nn.ConvTranspose2d(4, 4, 4), nn.ConvTranspose2d(4, 4, 4, 2, 1)), "1x2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outs = shuffled(torch.rand(SHAPE)), grown(torch.rand(2, 4, 1, 1))
+    return [tuple(out.local.shape[2:]) for out in outs]
+
+
+def test_every_rank_has_a_part_again_of_what_a_view_or_a_single_pixel_becomes() -> None:
+    assert on_ranks(2, _parts_of_outputs) == [[(8, 5), (8, 3)], [(8, 4), (8, 5)]]
+
+
+def _kept(module: nn.Module, x: Tensor) -> int:
+    """Bytes that autograd keeps for the backward pass, beside parameters and the batch."""
+    held = {values.untyped_storage().data_ptr() for values in module.parameters() if type(values) is Tensor}
+    found: dict[int, int] = {}
+
+    def pack(values: Tensor) -> Tensor:
+        storage = values.untyped_storage()
+        if storage.data_ptr() not in {*held, x.untyped_storage().data_ptr()}:
+            found[storage.data_ptr()] = storage.nbytes()
+        return values
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda values: values):
+        out = module(x)
+    return sum(found.values()) if out.requires_grad else 0
+
+
+def _memory() -> list[float]:
+    """What a rank keeps, as a part of what one process keeps."""
+    torch.manual_seed(0)
+    modules: dict[int, nn.Module] = {
+        48: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Dropout(0.3)),
+        12: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Conv2d(16, 16, 3, padding=24, dilation=24)),
+        40: Between(_shuffled),
+    }
+    found = []
+    for extent, module in modules.items():
+        x = torch.rand(1, 4, extent, extent)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.append(_kept(partition(module, "1x2"), x) / _kept(module, x))
+    return found
+
+
+def test_ranks_keep_neither_masks_of_others_nor_padding_nor_wholes_for_the_backward_pass() -> None:
+    for dropped, dilated, shuffled in on_ranks(2, _memory):
+        assert dropped < 0.7
+        assert dilated < 1.6  # its window is the whole map
+        assert shuffled < 0.8
+
+
+class _Meeting(nn.Module):
+    """Waits a moment for another call of itself, and counts how many were inside at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = self.most = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        with _CHANGED:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            _CHANGED.notify_all()
+            _CHANGED.wait_for(lambda: self.inside > 1, timeout=0.05)
+            self.inside -= 1
+        return x * 1
+
+
+_CHANGED = Condition()
+
+
+def test_forward_passes_of_several_threads_follow_each_other() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), _Meeting(), L2Pool2d(3), nn.Conv2d(3, 1, 1))
+    partitioned, found = partition(module, "1x1"), {}
+
+    def call(height: int) -> None:
+        found[height] = partitioned(torch.ones(1, 2, height, 8)).full_tensor()
+
+    threads = [Thread(target=call, args=(height,)) for height in (7, 12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert partitioned[1].most == 1
+    for height, out in found.items():
+        assert torch.allclose(out, module(torch.ones(1, 2, height, 8)))
+
+
+def test_what_a_pooling_reads_of_a_map_does_not_depend_on_the_last_map() -> None:
+    pooling, plane = partition(L2Pool2d(3), "1x1"), Box((0, 0), (7, 8))
+    field = pooling._field((7, 8))
+    pooling.output_size(12, 9)
+    assert field.input_box(Box((0, 0), pooling.output_size(7, 8))) == plane
+    pooling.output_size(5, 5)
+    assert field.input_box(Box((0, 0), (7, 8))) == plane

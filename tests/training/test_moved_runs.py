@@ -1,0 +1,81 @@
+"""Runs whose samples lie in another place than at the beginning."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.training.runs import finish
+
+from cotswold.errors import SourceError, StoreError
+from cotswold.run import RunDirectory
+from cotswold.training import Resume, StoreJob, open_job, store_of
+
+RECIPE = """
+name = "moved"
+data = { type = "vectors", source = "old/x.npy", labels = "file", validation = 0.2 }
+network = { layers = [{ type = "linear", features = 4 }] }
+training = { strategy = "supervised", batch_size = 20, epochs = 1, learning_rate = 0.05 }
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run and its samples, moved from `old` to `new`; the stores are in `old/stores`."""
+    monkeypatch.chdir(tmp_path)
+    numbers = np.random.default_rng(0)
+    Path("old").mkdir()
+    np.save("old/x.npy", numbers.normal(size=(60, 5)).astype(np.float32))
+    np.save("old/x.labels.npy", np.arange(60) % 3)
+    Path("recipe.toml").write_text(RECIPE)
+    finish(open_job("recipe.toml", "old/run", stores=Path("old/stores")))
+    Path("old").rename("new")
+    return Path("new/run")
+
+
+def resumed(run: Path, *overrides: str, stores: Path | None = None) -> StoreJob:
+    return open_job(
+        None, run, overrides=["training.epochs=2", *overrides], stores=stores, resume=Resume.ALWAYS
+    )
+
+
+def test_a_run_moved_with_its_samples_goes_on_once_their_place_is_named(run: Path) -> None:
+    shutil.rmtree("new/stores")
+    with pytest.raises(SourceError, match=r"old/x\.npy.*does not exist.*--set data\.source="):
+        resumed(run)
+    finish(resumed(run, "data.source=new/x.npy"))
+    assert resumed(run).recipe.data.model_dump()["source"] == "new/x.npy", "it is remembered"
+    shutil.rmtree("stores")
+    assert store_of(RunDirectory.open(run)).splits["train"] == 48, "evaluations find the samples, too"
+
+
+def test_the_place_of_samples_may_change_back(run: Path) -> None:
+    finish(resumed(run, "data.source=new/x.npy"))
+    Path("new").rename("old")
+    finish(resumed(Path("old/run"), "data.source=old/x.npy", "training.epochs=3"))
+    assert RunDirectory.open("old/run").remembered == []
+
+
+@pytest.mark.parametrize("is_store_kept", [True, False])
+def test_samples_that_are_others_are_refused_at_a_new_place(run: Path, is_store_kept: bool) -> None:
+    if is_store_kept:
+        Path("old").mkdir()
+        Path("new/stores").rename("old/stores")  # where the run looks first
+    samples = np.load("new/x.npy")
+    samples[7, 2] += 1
+    np.save("new/x.npy", samples)
+    with pytest.raises(StoreError, match="is not the one that"):
+        resumed(run, "data.source=new/x.npy")
+
+
+def test_the_folder_of_its_store_is_all_that_a_moved_run_needs(run: Path) -> None:
+    Path("new/x.npy").unlink()
+    finish(resumed(run, stores=Path("new/stores")))
+
+
+def test_a_run_from_a_source_goes_on_from_a_store_of_the_same_samples(run: Path) -> None:
+    (store,) = Path("new/stores").iterdir()
+    finish(resumed(run, "data.source=", f"data.store={store}"))
+    assert store_of(RunDirectory.open(run)).path == store
