@@ -71,6 +71,12 @@ class Samples:
         """Some of the samples."""
         return replace(self, dataset=Subset(self.dataset, indices))
 
+    def numbers(self, chosen: Sequence[int]) -> list[int]:
+        """The numbers that the given data set has for some of the samples."""
+        if type(self.dataset) is Subset:
+            return [int(self.dataset.indices[each]) for each in chosen]
+        return list(chosen)
+
     def in_order(self) -> DataLoader[Any]:
         """All of them, once."""
         ranges = (
@@ -177,8 +183,9 @@ class SampledBatches:
             )
             with torch.device("cpu"):  # torch draws a number there, whatever the program's default is
                 items = iter(loader)
-            for _ in starts:
+            for start in starts:
                 batch = self._waiting(items)
+                batch = replace(batch, numbers=self._samples.numbers(order[start : start + self._batch]))
                 self._step += 1
                 yield batch
             self._epoch, self._step = self._epoch + 1, 0

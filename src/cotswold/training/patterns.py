@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,9 +115,9 @@ class SamplePatterns:
         if self._tensors is not None:  # a sample at a time would take longer than a small network
             chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
-            return Batch(inputs, targets)
+            return Batch(inputs, targets, self._samples.numbers(numbers))
         found = next(iter(self._samples.loader([list(numbers)])))
-        return batch_of(found, torch.device("cpu"))
+        return replace(batch_of(found, torch.device("cpu")), numbers=self._samples.numbers(numbers))
 
 
 class DevicePatterns:

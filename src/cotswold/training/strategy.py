@@ -24,10 +24,13 @@ class Batch:
 
     inputs: Tensor
     targets: Tensor | None
+    numbers: Sequence[int] | None = None
+    """The numbers of the samples in the data set, if they are known."""
 
     def on(self, device: torch.device) -> Batch:
         """The same on a device."""
-        return Batch(self.inputs.to(device), None if self.targets is None else self.targets.to(device))
+        targets = None if self.targets is None else self.targets.to(device)
+        return Batch(self.inputs.to(device), targets, self.numbers)
 
 
 class Batches(Protocol):
