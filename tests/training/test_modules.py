@@ -312,3 +312,17 @@ def test_what_cannot_be_trained_is_said(
 ) -> None:
     with pytest.raises(error, match=said):
         train(opened(tmp_path / "run", **words))
+
+
+def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
+    """It comes to where a run with as much patience from its beginning comes to."""
+
+    def ended(run: Path, patience: int, resume: Resume = Resume.NEVER) -> RunDirectory:
+        stopping = settings(epochs=40, learning_rate=3.0, patience=patience)
+        return train(opened(run, validation=labelled(), settings=stopping, resume=resume))
+
+    few = bits(ended(tmp_path / "run", 1))
+    assert bits(ended(tmp_path / "run", 1, Resume.ALWAYS)) == few
+    whole = bits(ended(tmp_path / "whole", 3))
+    assert few != whole
+    assert bits(ended(tmp_path / "run", 3, Resume.ALWAYS)) == whole
