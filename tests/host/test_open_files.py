@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.host.open_files import allow_descriptors, can_open, require_descriptors
 from cotswold.host.fork_loop import LENGTH, NO_FILES, ForkLoop
+from cotswold.host.open_files import allow_descriptors, can_open, require_descriptors
 
 
 @contextmanager

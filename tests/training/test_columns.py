@@ -116,10 +116,10 @@ class Triples(Dataset[Any]):
 def test_weights_multiply_the_losses_of_samples() -> None:
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     targets, weights = torch.tensor([0, 1, 2, 0]), torch.tensor([1.0, 0.0, 2.0, 0.5])
-    found = weighted(cross_entropy, outputs, Batch(outputs, targets, weights))
+    found = weighted(cross_entropy, outputs, Batch(outputs, targets, weights=weights))
     by_hand = (weights * nn.functional.cross_entropy(outputs, targets, reduction="none")).mean()
     assert torch.allclose(found, by_hand)
-    even = weighted(cross_entropy, outputs, Batch(outputs, targets, torch.ones(4, 1)))
+    even = weighted(cross_entropy, outputs, Batch(outputs, targets, weights=torch.ones(4, 1)))
     assert torch.allclose(even, cross_entropy(outputs, targets))
 
 

@@ -354,3 +354,17 @@ def test_a_sample_that_cannot_be_read_costs_nothing_of_what_was_learnt(tmp_path:
     finally:
         Torn.is_torn = True
     assert bits(again) == bits(whole)
+
+
+def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
+    """It comes to where a run with as much patience from its beginning comes to."""
+
+    def ended(run: Path, patience: int, resume: Resume = Resume.NEVER) -> RunDirectory:
+        stopping = settings(epochs=40, learning_rate=3.0, patience=patience)
+        return train(opened(run, validation=labelled(), settings=stopping, resume=resume))
+
+    few = bits(ended(tmp_path / "run", 1))
+    assert bits(ended(tmp_path / "run", 1, Resume.ALWAYS)) == few
+    whole = bits(ended(tmp_path / "whole", 3))
+    assert few != whole
+    assert bits(ended(tmp_path / "run", 3, Resume.ALWAYS)) == whole

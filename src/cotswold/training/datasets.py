@@ -62,6 +62,12 @@ class Samples:
         """Some of the samples."""
         return replace(self, dataset=Subset(self.dataset, indices))
 
+    def numbers(self, chosen: Sequence[int]) -> list[int]:
+        """The numbers that the given data set has for some of the samples."""
+        if type(self.dataset) is Subset:
+            return [int(self.dataset.indices[each]) for each in chosen]
+        return list(chosen)
+
     def in_order(self) -> Iterator[Any]:
         """All of them, once."""
         for start in range(0, len(self), self.batch_size):
@@ -187,7 +193,9 @@ class SampledBatches:
             order = self._order()
             for start in range(self._step * self._batch, len(order), self._batch):
                 began = time.monotonic()
-                batch = batch_of(self._samples.items(order[start : start + self._batch]), self._device)
+                chosen = order[start : start + self._batch]
+                found = batch_of(self._samples.items(chosen), self._device)
+                batch = replace(found, numbers=self._samples.numbers(chosen))
                 self.waited_seconds += time.monotonic() - began
                 self._step += 1
                 yield batch

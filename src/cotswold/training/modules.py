@@ -7,14 +7,15 @@ are trained (`Supervised`), the terminal.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from cotswold import recipe as recipes
@@ -183,6 +184,16 @@ def open_module_job(
     return replace(agreed(team, opened, tell, join), began=began)
 
 
+def _warning(recorder: Recorder) -> Callable[[str], None]:
+    """Warns at once, and again at the end of the run."""
+
+    def warn(said: str) -> None:
+        warnings.warn(said, stacklevel=2)
+        recorder.warn(said)
+
+    return warn
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModuleJob(Job):
     """A run that trains a program's own module on its own data set."""
@@ -222,7 +233,9 @@ class ModuleJob(Job):
         module = self.module.to(device)
         strategy: Supervised
         if mesh is None:
-            strategy = OneModule(module, training, self.loss, epochs, batches.epoch_steps, validation)
+            strategy = OneModule(
+                module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
+            )
         else:
             torch.manual_seed(training.seed)  # a partition asks that ranks draw alike
             strategy = ModuleOnMesh(

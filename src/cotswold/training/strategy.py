@@ -26,6 +26,8 @@ class Batch:
 
     inputs: Tensor
     targets: Tensor | None
+    numbers: Sequence[int] | None = None
+    """The numbers of the samples in the data set, if they are known."""
     weights: Tensor | None = None
 
     def on(self, device: torch.device) -> Batch:
@@ -33,7 +35,7 @@ class Batch:
         targets, weights = (
             None if each is None else each.to(device) for each in (self.targets, self.weights)
         )
-        return Batch(self.inputs.to(device), targets, weights)
+        return Batch(self.inputs.to(device), targets, self.numbers, weights)
 
 
 class Batches(Protocol):
