@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cotswold
+from cotswold.analysis import Classification
 from cotswold.errors import SourceError, UserError
 
 RECIPE = """
@@ -26,6 +28,12 @@ def table(path: Path, names: list[str], count: int = 40) -> Path:
     return path
 
 
+def judged(run: cotswold.Run, **words: Any) -> Classification:
+    found = cotswold.evaluate(run, **words)
+    assert isinstance(found, Classification)
+    return found
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> cotswold.Run:
     """A run that has kept no samples to be judged on."""
@@ -38,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cotswold.Run:
 def test_an_accuracy_on_samples_that_were_learnt_from_is_given_only_if_asked_for(run: cotswold.Run) -> None:
     with pytest.raises(UserError, match=r"neither test nor validation samples.*--source"):
         cotswold.evaluate(run)
-    found = cotswold.evaluate(run, split="train")
+    found = judged(run, split="train")
     assert (found.split, found.accuracy) == ("train", 1.0)
     assert not run.directory.classification.exists()
     with pytest.raises(UserError, match="no samples for 'test'; its splits are train"):
@@ -47,11 +55,11 @@ def test_an_accuracy_on_samples_that_were_learnt_from_is_given_only_if_asked_for
 
 def test_a_run_is_judged_on_the_labelled_samples_of_another_source(run: cotswold.Run, tmp_path: Path) -> None:
     """Its classes are found by their names, in whatever order."""
-    swapped = cotswold.evaluate(run, source=table(tmp_path / "swapped.npz", ["right", "left"]))
+    swapped = judged(run, source=table(tmp_path / "swapped.npz", ["right", "left"]))
     assert swapped.accuracy == 0.0
     one = tmp_path / "one.npz"
     np.savez(one, x=np.array([[3.0, 0.0]], np.float32), labels=np.array(["right"]))
-    assert cotswold.evaluate(run, source=one).confusion == ((0, 0), (0, 1))
+    assert judged(run, source=one).confusion == ((0, 0), (0, 1))
 
 
 def test_labels_that_the_run_cannot_know_are_refused(run: cotswold.Run, tmp_path: Path) -> None:

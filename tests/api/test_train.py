@@ -16,6 +16,7 @@ from tests.training.runs import bits
 
 import cotswold
 from cotswold.api.progress import describe
+from cotswold.api.request import override_list
 from cotswold.errors import RecipeError, RunError, UserError
 from cotswold.recipe.schema import GreedyTraining
 
@@ -209,3 +210,8 @@ def test_the_terminal_says_why_an_optimisation_ended() -> None:
     ended = {"kind": "stack_end", "stack": "layers", "step": 16, "why": "no better validation 10 times"}
     assert describe(ended) == "layers ended after 16 iterations: no better validation 10 times"
     assert describe({"kind": "stack_end", "stack": 0, "step": 16}) is None  # its epochs are over
+
+
+def test_overrides_in_sections_are_those_of_their_fields() -> None:
+    given = {"training": {"epochs": 3, "seed": None}, "network.stacks.0.pool": 2}
+    assert override_list(given) == ["training.epochs=3", "training.seed=", "network.stacks.0.pool=2"]

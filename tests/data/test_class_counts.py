@@ -13,7 +13,7 @@ from cotswold.data.class_counts import class_notes
 from .conftest import write_photographs
 
 
-def labels(**splits: list[int]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]  # of whole numbers
+def labels(**splits: list[int]) -> dict[str, np.ndarray]:
     return {split: np.array(each) for split, each in splits.items()}
 
 

@@ -217,7 +217,7 @@ def test_texts_that_differ_in_unicode_form_alone_are_one_class(tmp_path: Path) -
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
 def test_whole_numbers_that_float64_cannot_hold_are_refused(dtype: type, tmp_path: Path) -> None:
-    array = np.full((20, 3), 1 << 60, dtype)
+    array: NDArray[Any] = np.full((20, 3), 1 << 60, dtype)
     np.save(tmp_path / "a.npy", array)
     open_vectors(tmp_path / "a.npy").settle()
     array[4, 1] += 3
@@ -263,4 +263,4 @@ def test_a_table_is_refused_with_the_way_to_an_array(name: str, said: str, tmp_p
     (tmp_path / name).write_text("a,b\n1,2\n")
     for kind in (None, "vectors"):
         with pytest.raises(SourceError, match=said):
-            open_samples(tmp_path / name, kind)  # type: ignore[arg-type]  # a kind, or none
+            open_samples(tmp_path / name, kind)

@@ -366,12 +366,12 @@ def test_a_recipe_without_a_network_is_told_of_one_without_hidden_layers(tmp_pat
 
 
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
-    inputs = torch.zeros(20, 3)
-    inputs[7] = float("nan")
+    module = nn.Linear(3, 2)
+    nn.init.constant_(module.weight, 3e38)
     with pytest.raises(DivergedError, match="objective is nan"):
         cotswold.train(
-            nn.Linear(3, 2),
-            (inputs, torch.zeros(20).long()),
+            module,
+            (torch.full((20, 3), 10.0), torch.zeros(20).long()),
             tmp_path,
             loss="cross_entropy",
             strategy="batch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_inputs_of_several_parts_are_arguments_of_the_module(
     run = cotswold.train(
         module, parts(kind), tmp_path, loss="cross_entropy", strategy=strategy, progress=False, **more
     )
-    found = [float(event["loss"]) for event in run.events if event["kind"] == "step"]
+    found = [float(str(event["loss"])) for event in run.events if event["kind"] == "step"]
     assert found[-1] < 0.4
     assert not module._forward_pre_hooks, "the program has its module back"
 
@@ -115,10 +116,10 @@ class Triples(Dataset[Any]):
 def test_weights_multiply_the_losses_of_samples() -> None:
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     targets, weights = torch.tensor([0, 1, 2, 0]), torch.tensor([1.0, 0.0, 2.0, 0.5])
-    found = weighted(cross_entropy, outputs, Batch(outputs, targets, weights))
+    found = weighted(cross_entropy, outputs, Batch(outputs, targets, weights=weights))
     by_hand = (weights * nn.functional.cross_entropy(outputs, targets, reduction="none")).mean()
     assert torch.allclose(found, by_hand)
-    even = weighted(cross_entropy, outputs, Batch(outputs, targets, torch.ones(4, 1)))
+    even = weighted(cross_entropy, outputs, Batch(outputs, targets, weights=torch.ones(4, 1)))
     assert torch.allclose(even, cross_entropy(outputs, targets))
 
 
@@ -166,6 +167,24 @@ class Ragged(Dataset[Any]):
 def test_samples_that_make_no_batch_are_named(odd: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         first(Ragged(odd))
+
+
+class Ending(Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index == 5:
+            raise StopIteration
+        return torch.zeros(4), 0
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_sample_that_raises_stop_iteration_does_not_end_an_epoch(loader: bool) -> None:
+    given: Any = DataLoader(Ending(), 4) if loader else Ending()
+    batches = training_batches(given, 4, 0, CPU)
+    with pytest.raises(UserError, match=r"Ending (raised StopIteration|ended epoch 0 after 1 of 2 batches)"):
+        list(islice(batches, 4))
 
 
 def test_samples_of_a_loader_that_have_not_one_shape_are_said() -> None:

@@ -18,8 +18,8 @@ FEATURES, CLASSES = 6, 3
 def frozen() -> nn.Sequential:
     """A network whose normalisation keeps the means that it has."""
     module = nn.Sequential(nn.Linear(FEATURES, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, CLASSES))
-    module[1].eval().requires_grad_(False)
-    module[2].eval()
+    for layer in list(module)[1:3]:
+        layer.eval().requires_grad_(False)
     return module
 
 

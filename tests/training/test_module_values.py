@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.training.runs import events
 from tests.training.test_modules import labelled, opened, settings, train
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
 
-from cotswold.errors import UserError
+from cotswold.errors import DivergedError, UserError
+from cotswold.training.datasets import Samples
 from cotswold.training.flat import FlatModule
+from cotswold.training.learning_works import LearningWork
+from cotswold.training.losses import Loss, OwnLoss, cross_entropy, is_sum, squared
 from cotswold.training.module_checks import on_its_device
+from cotswold.training.patterns import SamplePatterns
+from cotswold.training.trial import try_in_fork
+from cotswold.training.works import ModuleWork, check_repeatable
 
 FEATURES, CLASSES = 6, 3
 
@@ -79,3 +89,101 @@ def test_an_embedding_that_is_given_floats_says_what_it_takes(tmp_path: Path) ->
 def test_parameters_that_lie_in_no_vector_are_told_which_strategy_takes_them() -> None:
     with pytest.raises(UserError, match=r"are torch.complex64 on cpu; .*train by strategy supervised"):
         FlatModule(nn.Linear(2, 2, dtype=torch.complex64))
+
+
+def spoilt(part: int) -> TensorDataset:
+    """Samples of which number 13 holds NaN, in its input (0) or its target (1)."""
+    tensors = [torch.ones(40, FEATURES), torch.ones(40, CLASSES)]
+    tensors[part][13, 1] = torch.nan
+    return TensorDataset(*tensors)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None:
+    """By its number in the data set, also where some of that are kept for validation."""
+    what = ["input", "target"][part]
+    words: dict[str, Any] = {"module": nn.Linear(FEATURES, CLASSES), "loss": "squared"}
+    with pytest.raises(UserError, match=f"sample 13 of the data set has NaN or infinity in its {what}"):
+        train(opened(tmp_path / "run", dataset=spoilt(part), validation=0.1, **words))
+    good = TensorDataset(torch.ones(8, FEATURES), torch.ones(8, CLASSES))
+    with pytest.raises(UserError, match=f"a sample of the validation set has NaN or infinity in its {what}"):
+        train(opened(tmp_path / "validated", dataset=good, validation=spoilt(part), **words))
+
+
+def test_workers_and_replicas_name_a_sample_that_is_not_finite() -> None:
+    patterns = SamplePatterns(Samples(spoilt(0), 8).subset(range(10, 40)))
+    for work in (
+        LearningWork(nn.Linear(FEATURES, CLASSES), squared, patterns, (0, 0)).compute,
+        ModuleWork(nn.Linear(FEATURES, CLASSES), squared, patterns, None).add,
+    ):
+        with pytest.raises(UserError, match="sample 13 of the data set has NaN"):
+            work(range(8), torch.zeros(FEATURES * CLASSES + CLASSES))
+
+
+def test_a_divergence_by_large_targets_advises_to_standardise_them(tmp_path: Path) -> None:
+    data = TensorDataset(torch.ones(40, FEATURES), torch.full((40, CLASSES), 3e25))
+    with pytest.raises(DivergedError, match=r"the targets reach 3e\+25: standardise them"):
+        train(opened(tmp_path / "run", module=nn.Linear(FEATURES, CLASSES), dataset=data, loss="squared"))
+
+
+class Counting(nn.Module):
+    """A module that writes a mean of its inputs by hand, always or only while it learns."""
+
+    mean: Tensor
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.layer, self.always = nn.Linear(FEATURES, CLASSES), always
+        self.register_buffer("mean", torch.zeros(FEATURES))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training or self.always:
+            self.mean += 0.1 * (inputs.detach().mean(0) - self.mean)
+        found: Tensor = self.layer(inputs)
+        return found
+
+
+def test_a_buffer_that_changes_is_refused_where_each_process_would_have_its_own() -> None:
+    samples = SamplePatterns(Samples(labelled(), 8))
+    with pytest.raises(
+        UserError, match=r"mean of Counting is changed while the module computes; by strategy"
+    ):
+        try_in_fork(Counting(always=False), cross_entropy, samples)
+    with pytest.raises(UserError, match=r"mean of Counting is changed .* by strategy batch"):
+        check_repeatable(ModuleWork(Counting(always=True), cross_entropy, samples, None), 8)
+    frozen = Counting(always=False)
+    check_repeatable(ModuleWork(frozen, cross_entropy, samples, None), 8)
+    assert not frozen.mean.any()
+
+
+@pytest.mark.parametrize(
+    ("function", "is_one"),
+    [
+        (nn.CrossEntropyLoss(reduction="sum"), True),
+        (partial(functional.cross_entropy, reduction="sum"), True),
+        (lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="sum"), True),
+        (functional.cross_entropy, False),
+        (nn.CrossEntropyLoss(), False),
+        (
+            lambda outputs, targets: functional.cross_entropy(outputs, targets) + outputs.square().mean(),
+            False,
+        ),
+        (lambda outputs, targets: outputs.view(8, -1).square().mean(), False),  # takes whole batches
+        (lambda outputs, targets: outputs.sum() * 0, False),
+    ],
+)
+def test_a_loss_that_is_a_sum_over_samples_is_found_out(function: Loss, is_one: bool) -> None:
+    loss = OwnLoss(function)
+    loss(torch.randn(8, CLASSES).requires_grad_(), torch.arange(8) % CLASSES)
+    assert is_sum(loss) == is_one
+
+
+def test_a_sum_that_is_taken_for_a_mean_is_said_once(tmp_path: Path) -> None:
+    job = opened(tmp_path / "run", loss=nn.CrossEntropyLoss(reduction="sum"), settings=settings(epochs=1))
+    with pytest.warns(UserWarning, match="the loss is a sum over samples") as said:
+        run = train(job)
+    assert len(said) == 1
+    assert "the loss is a sum" in str(events(run, "end")[0]["warning"])
+    samples = SamplePatterns(Samples(labelled(), 8))
+    with pytest.raises(UserError, match="the loss is a sum over samples"):
+        check_repeatable(ModuleWork(nn.Linear(FEATURES, CLASSES), job.loss, samples, None), 8)

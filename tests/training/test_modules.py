@@ -314,6 +314,16 @@ def test_what_cannot_be_trained_is_said(
         train(opened(tmp_path / "run", **words))
 
 
+class Doubled(DataLoader[Any]):
+    """A loader whose batches nobody can promise to be the same again."""
+
+
+def test_a_run_says_that_it_cannot_promise_an_exact_resume(tmp_path: Path) -> None:
+    run = train(opened(tmp_path / "run", dataset=Doubled(labelled(), 8), settings=settings(epochs=1)))
+    (start,) = events(run, "start")
+    assert "an exact resume is not promised: Doubled makes batches itself" in str(start["notes"])
+
+
 class Torn(Dataset[tuple[Tensor, Tensor]]):
     """Samples of which the last cannot be read, once it is torn."""
 
@@ -325,7 +335,8 @@ class Torn(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         if self.is_torn and index == SAMPLES - 1:
             raise OSError("the last sample is torn")
-        return labelled()[index]
+        inputs, targets = labelled()[index]
+        return inputs, targets
 
 
 @pytest.mark.parametrize("loader", [False, True])
@@ -343,3 +354,17 @@ def test_a_sample_that_cannot_be_read_costs_nothing_of_what_was_learnt(tmp_path:
     finally:
         Torn.is_torn = True
     assert bits(again) == bits(whole)
+
+
+def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
+    """It comes to where a run with as much patience from its beginning comes to."""
+
+    def ended(run: Path, patience: int, resume: Resume = Resume.NEVER) -> RunDirectory:
+        stopping = settings(epochs=40, learning_rate=3.0, patience=patience)
+        return train(opened(run, validation=labelled(), settings=stopping, resume=resume))
+
+    few = bits(ended(tmp_path / "run", 1))
+    assert bits(ended(tmp_path / "run", 1, Resume.ALWAYS)) == few
+    whole = bits(ended(tmp_path / "whole", 3))
+    assert few != whole
+    assert bits(ended(tmp_path / "run", 3, Resume.ALWAYS)) == whole

@@ -19,7 +19,7 @@ from cotswold.run import read_events
 from cotswold.training import Resume, labelled_batches, open_job, trained_layers
 from cotswold.training.patterns import StorePatterns
 from cotswold.training.pictures import TrainingPictures
-from cotswold.training.stores import class_count, open_store, preparation_of, with_store_shape
+from cotswold.training.stores import class_count, open_store, preparation_of, warnings, with_store_shape
 
 RECIPE = """
 format = 3
@@ -199,3 +199,18 @@ def test_an_output_that_cannot_give_standardised_targets_is_refused(tmp_path: Pa
     tanh = text(data, "squared").replace("[objective]", "[network]\noutput = 'tanh'\n[objective]")
     with pytest.raises(RecipeError, match=r'output = "tanh" cannot give .* data\.standardise to false'):
         with_store_shape(recipes.parse(tanh, "it"), store)
+
+
+@pytest.mark.parametrize(("labels", "is_said"), [(np.arange(60) * 6 + 25, True), (np.arange(60) % 3, False)])
+def test_whole_numbers_that_are_hardly_classes_are_said_to_be_taken_for_them(
+    labels: np.ndarray[Any, Any], is_said: bool, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(60, 2)), labels=labels)
+    (tmp_path / "recipe.toml").write_text(
+        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path / "x.npz"}", labels = "file" }}\n'
+        'network = { layers = [] }\nobjective = { loss = "squared" }\n'
+        'training = { strategy = "supervised" }\n'
+    )
+    recipe = recipes.load(tmp_path / "recipe.toml")
+    said = " ".join(warnings(recipe, open_store(recipe, tmp_path / "stores")))
+    assert ("to predict the numbers themselves save them as floats" in said) == is_said

@@ -125,6 +125,6 @@ def classify(
                 shown = picture(signed(pictures[index].float().cpu().numpy()))
                 kept.append(Example(jpeg_uri(shown), classes[truth], classes[answer]))
     if not confusion.any():
-        raise SourceError(f"there is no picture to classify in {split}")
+        raise SourceError(f"there is no sample to classify in {split}")
     rows = tuple(tuple(int(value) for value in row) for row in confusion)
     return Classification(step, split, tuple(classes), rows, tuple(right), tuple(wrong))

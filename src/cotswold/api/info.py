@@ -67,7 +67,7 @@ def info(
         if unknown is not None:
             totals["not_known"] = unknown
         if (missing := _missing(found)) is not None:
-            totals["pictures"] = missing
+            totals[found.data.type] = missing
         if found.offloaded:
             from cotswold.training.offload.memory_plan import disk_bytes
 

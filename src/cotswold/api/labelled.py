@@ -132,10 +132,9 @@ def _split_of(store: Store, split: str | None) -> str:
 
 def _labels_of(recipe: Recipe, kind: str) -> Labels:
     """Where the labels of the run's own samples were."""
-    own = getattr(recipe.data, "labels", "none")
+    own: Labels = getattr(recipe.data, "labels", "none")
     if recipe.data.store is None and own != "none":
-        found: Labels = own
-        return found
+        return own
     return "file" if kind == "vectors" else "folders"
 
 
@@ -168,7 +167,8 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
         raise SourceError(f"{int((labels < 0).sum())} samples of {name} have no label; leave them out")
     number = {each: at for at, each in enumerate(prepared.classes)}
     own = np.array([number.get(each, -1) for each in source.classes], np.int64)
-    return own[labels]
+    found: NDArray[np.generic] = own[labels]
+    return found
 
 
 def _said(classes: int, targets: int) -> str:

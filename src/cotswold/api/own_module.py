@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cotswold.training.module_batch import Factory
     from cotswold.training.team import Team
 
-    Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
+    Given = Dataset[Any] | DataLoader[Any] | tuple[Any, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
 
 

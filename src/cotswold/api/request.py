@@ -72,12 +72,21 @@ def is_factory(given: object) -> bool:
 
 
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
-    """Overrides as `section.key=value`; a None of a mapping takes the field away."""
+    """Overrides as `section.key=value`; a None of a mapping takes the field away, and a mapping in a mapping
+    stands for the fields of a section."""
     if isinstance(overrides, str):
         raise UserError(f'overrides={overrides!r} is a text; give a list, ["{overrides}"], or a mapping')
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    return [f"{name}={'' if value is None else _text(value)}" for name, value in overrides.items()]
+    return [f"{name}={'' if value is None else _text(value)}" for name, value in _flat(overrides)]
+
+
+def _flat(overrides: Mapping[str, object], section: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in overrides.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}", value
 
 
 def _text(value: object) -> str:

@@ -54,10 +54,11 @@ def train(
     ``{"training.epochs": 3}`` or ``["training.epochs=3"]``. ``stores``: where prepared samples are kept.
 
     **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
-    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader, which keeps its
-    batch size, or (inputs, targets). ``loss`` takes (output, target), or is a name: cross_entropy, squared,
-    logistic. ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings``
-    are the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. With
+    data set gives pairs (input, target) of tensors; it is a torch Dataset, a DataLoader, which is read as it
+    is, or (inputs, targets), tensors or arrays; an input may be a tuple or dict.
+    ``loss`` takes (output, target), or is a name: cross_entropy, squared, logistic.
+    ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings`` are
+    the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. With
     ``strategy="batch"`` value and gradient are of the whole data set: ``method="lbfgs"``, ``iterations=50``,
     and the fields of ``[cluster]``: ``workers=4``. Otherwise the strategy is `supervised`. The
     module is trained in place, and in eval mode afterwards. A run that is resumed knows what is not given

@@ -92,8 +92,8 @@ def _mistakes(found: Classification) -> Table:
     from rich.table import Table
 
     table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
-    for heading in ("true class", "answer", "pictures"):
-        table.add_column(heading, justify="right" if heading == "pictures" else "left")
+    for heading in ("true class", "answer", "samples"):
+        table.add_column(heading, justify="right" if heading == "samples" else "left")
     for count, truth, answer in found.mistakes[:_MISTAKES]:
         table.add_row(printable(truth), printable(answer), str(count))
     return table

@@ -109,7 +109,19 @@ def _figure(name: str, value: object) -> str:
     if name.endswith("_bytes"):
         return f"{value / 1e9:.2f} GB" if value >= 1e8 else f"{value / 1e6:.2f} MB"
     if name.endswith("_flops"):
-        return f"{value / 1e9:,.1f} GFLOP"
+        return _scaled(value, "FLOP", ("G", 1e9), ("M", 1e6), ("k", 1e3))
     if name.endswith("_seconds"):
-        return f"{value:,.3f} s"
+        return f"{value:,.3f} s" if value >= 0.1 else _scaled(value, "s", ("m", 1e-3), ("µ", 1e-6))
     return f"{value:,}"
+
+
+def _scaled(value: float, unit: str, *prefixes: tuple[str, float]) -> str:
+    """A quantity in the largest unit of which there is one.
+
+    >>> _scaled(2_000_000, "FLOP", ("G", 1e9), ("M", 1e6))
+    '2.0 MFLOP'
+    """
+    for prefix, size in prefixes:
+        if value >= size:
+            return f"{value / size:,.1f} {prefix}{unit}"
+    return f"{value:g} {unit}"

@@ -65,17 +65,16 @@ def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
     """
     known, begun_ns = _read(where), time.time_ns()
     record, found = Record(), dict[str, bytes]()
-    paths = {name: os.path.realpath(folder / name) for name in names}
-    for name, path in paths.items():
+    for name in names if known else ():
         with suppress(OSError):
-            key, _ = _key(name, Path(path).stat())
+            key, _ = _key(name, (folder / name).stat())
             if key in known:
                 record[key] = found[name] = known[key]
-    unknown = [name for name in paths if name not in found]
+    unknown = [name for name in names if name not in found]
     with ThreadPoolExecutor(granted_cores(environ={})) as threads:
         for start in range(0, len(unknown), _BATCH):
             batch = unknown[start : start + _BATCH]
-            hashes = threads.map(_hashed, batch, [paths[name] for name in batch])
+            hashes = threads.map(_hashed, batch, [os.path.realpath(folder / name) for name in batch])
             for name, (key, changed_ns, digest) in zip(batch, hashes, strict=True):
                 if digest:
                     found[name] = digest

@@ -16,7 +16,7 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import BatchTraining, Cluster, DownpourTraining
+from cotswold.recipe.schema import Cluster, DownpourTraining
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
@@ -45,11 +45,9 @@ _SHOWN = 3
 def lasting(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that a run keeps from its beginning to its end."""
     values = recipe.model_dump(mode="json", exclude=CHANGEABLE)
-    if isinstance(recipe.training, BatchTraining):
-        del values["training"]["patience"]  # another strategy's run that patience has ended does not go on
+    values["training"].pop("patience", None)  # it decides where a run ends, and more lets it go on
     if isinstance(recipe.training, DownpourTraining):
         del values["training"]["epochs"]  # it goes on for more; there is no schedule
-        del values["training"]["patience"]  # likewise
     return values
 
 

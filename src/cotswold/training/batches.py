@@ -65,9 +65,10 @@ def call_with_parts(
 
 def one_tensor(inputs: Tensor) -> Tensor:
     """Inputs as they are; raises UserError for those of several parts, which ranks do not take."""
-    if isinstance(inputs, Inputs):
+    given: object = inputs
+    if isinstance(given, Inputs):
         raise UserError(
-            f"the data set gives inputs of {len(inputs.parts)} parts, and ranks partition a module of one "
+            f"the data set gives inputs of {len(given.parts)} parts, and ranks partition a module of one "
             "input; give one tensor, or train without a grid"
         )
     return inputs
@@ -75,25 +76,27 @@ def one_tensor(inputs: Tensor) -> Tensor:
 
 def is_same(one: Tensor, other: Tensor) -> bool:
     """Whether the inputs of two batches are equal, also those of several parts."""
-    if not isinstance(one, Inputs):
-        return torch.equal(one, other)
-    found = cast(Inputs, other)
-    return all(torch.equal(*pair) for pair in zip(one.parts, found.parts, strict=True))
+    pairs = zip(parts_of(one), parts_of(other), strict=True)
+    return all(torch.equal(*pair) for pair in pairs)
+
+
+def parts_of(inputs: object) -> list[Tensor]:
+    """The tensors of a batch's inputs."""
+    return inputs.parts if isinstance(inputs, Inputs) else [cast(Tensor, inputs)]
 
 
 def batch_of(item: object, device: torch.device) -> Batch:
     """What a DataLoader gives, as a batch on a device; raises UserError where that is no input and target, or
     input, target and weight."""
     if isinstance(item, tuple | list) and len(item) in (2, 3) and isinstance(item[1], Tensor):
-        inputs, targets, *weights = _inputs(item[0]), item[1], *item[2:]
+        inputs, targets, weights = _inputs(item[0]), item[1], item[2:]
         if inputs is not None and all(_is_weight(each, len(targets)) for each in weights):
-            parts = inputs.parts if isinstance(inputs, Inputs) else [inputs]
-            if any(part.is_meta for part in (*parts, targets)):
+            if any(part.is_meta for part in (*parts_of(inputs), targets)):
                 raise UserError(
                     "the data set gives tensors on the device meta, which have no values; give it samples"
                 )
-            on_device = [each.to(device) for each in weights]
-            return Batch(inputs.to(device), targets.to(device), *on_device)
+            given = weights[0].to(device) if weights else None
+            return Batch(inputs.to(device), targets.to(device), weights=given)
     raise UserError(
         "a data set must give pairs (input, target) that make two tensors, or (input, target, weight) with "
         f"one number as weight; an input may be a tuple or dict of tensors; this one gives {_kind(item)}"

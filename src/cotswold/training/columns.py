@@ -32,11 +32,11 @@ def columns(given: tuple[Any, ...] | list[Any]) -> Dataset[Any] | None:
             "long; inputs of several parts are a tuple or a dict: ((first, second), targets)"
         )
     inputs, targets = _mapped(given[0], _tensor), _targets(given[1])
-    lengths = {*_lengths(inputs), len(targets)}
-    if len(lengths) > 1:
+    counts = [*_lengths(inputs), len(targets)]
+    if len(set(counts)) > 1:
         raise UserError(
             "a data set of tensors or arrays is inputs and targets, as many of each; these are "
-            f"{', '.join(map(str, [*_lengths(inputs), len(targets)]))} long"
+            f"{', '.join(map(str, counts))} long"
         )
     return TensorDataset(inputs, targets) if isinstance(inputs, Tensor) else Parts(inputs, targets)
 

@@ -45,16 +45,28 @@ class Samples:
     def items(self, numbers: Sequence[int]) -> Any:
         """The samples of these numbers, collated, read in this process."""
         together = getattr(self.dataset, "__getitems__", None)
-        if callable(together):
-            found = together(list(numbers))
-        else:
-            found = [self.dataset[number] for number in numbers]
+        try:
+            if callable(together):
+                found = together(list(numbers))
+            else:
+                found = [self.dataset[number] for number in numbers]
+        except StopIteration as error:
+            raise UserError(
+                f"{type(self.dataset).__name__} raised StopIteration for one of the samples {numbers[0]} to "
+                f"{numbers[-1]}; give every sample from 0 to {len(self) - 1}"
+            ) from error
         with collated(found, numbers):
             return self.collate(found)
 
     def subset(self, indices: Sequence[int]) -> Samples:
         """Some of the samples."""
         return replace(self, dataset=Subset(self.dataset, indices))
+
+    def numbers(self, chosen: Sequence[int]) -> list[int]:
+        """The numbers that the given data set has for some of the samples."""
+        if type(self.dataset) is Subset:
+            return [int(self.dataset.indices[each]) for each in chosen]
+        return list(chosen)
 
     def in_order(self) -> Iterator[Any]:
         """All of them, once."""
@@ -181,7 +193,9 @@ class SampledBatches:
             order = self._order()
             for start in range(self._step * self._batch, len(order), self._batch):
                 began = time.monotonic()
-                batch = batch_of(self._samples.items(order[start : start + self._batch]), self._device)
+                chosen = order[start : start + self._batch]
+                found = batch_of(self._samples.items(chosen), self._device)
+                batch = replace(found, numbers=self._samples.numbers(chosen))
                 self.waited_seconds += time.monotonic() - began
                 self._step += 1
                 yield batch

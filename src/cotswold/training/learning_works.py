@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.server.messages import Shard
 from cotswold.training.factors import Factors
+from cotswold.training.finite import check_finite
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
@@ -172,6 +174,8 @@ class LearningWork:
             gradient += own
         if self.decay:
             self._decay(gradient)
+        if not isfinite(value):
+            check_finite(batch)
         return PortionSum(value * (len(targets) - sums.get(LEFT_OUT, 0.0)), len(targets), sums)
 
     def _decay(self, gradient: Tensor) -> None:

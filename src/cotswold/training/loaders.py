@@ -85,6 +85,11 @@ class LoadedBatches:
                 with draws.used(), loaded():
                     item = next(items, _END)
                 self.waited_seconds += time.monotonic() - began
+            if self._step < self._length and is_plain(self._loader):
+                raise UserError(
+                    f"{type(self._loader.dataset).__name__} ended epoch {self._epoch} after {self._step} of "
+                    f"{self._length} batches: one of its samples raised StopIteration; give every sample"
+                )
             self._epoch, self._step = self._epoch + 1, 0
             self._begun = [each.get_state() for each in self._generators]
 

@@ -55,6 +55,8 @@ class OwnLoss:
 
     def __init__(self, function: Loss) -> None:
         self.function = function
+        self.is_sum = False
+        """Whether it adds up over samples, as far as the first call has shown."""
         self._is_called = False
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -71,12 +73,13 @@ class OwnLoss:
                     f"{tuple(outputs.shape)}; give both the same shape"
                 ) from error
         self._is_called = True
+        self.is_sum = _adds_up(self.function, outputs, targets)
         return found
 
     def _value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = _number(self.function(outputs, targets))
         if found.isnan() and is_classes(outputs, targets) and not bool(counted(self, targets).any()):
-            return outputs.sum() * 0.0  # a mean over no targets
+            found = outputs.sum() * 0.0  # a mean over no targets
         return found
 
 
@@ -90,6 +93,39 @@ def counted(loss: Loss, targets: Tensor) -> Tensor:
     words = function.keywords if isinstance(function, partial) else {}
     ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
     return (targets >= 0) & (targets != ignored)
+
+
+def is_sum(loss: Loss) -> bool:
+    """Whether a program's own loss was found to be a sum over samples when it was first computed."""
+    return isinstance(loss, OwnLoss) and loss.is_sum
+
+
+def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
+    """Whether a loss is a sum over samples.
+
+    The function says so itself (``reduction="sum"``), or gives twice as much for the first two samples taken
+    twice.
+    """
+    words = function.keywords if isinstance(function, partial) else {}
+    said = words.get("reduction", getattr(function, "reduction", None))
+    if said is not None or not isinstance(outputs, Tensor):
+        return bool(said == "sum")
+    if isinstance(function, nn.Module) and any(True for _ in function.buffers()):
+        return False  # a trial might change them
+    few, wanted = outputs.detach()[:2], targets[:2]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            once = float(function(few, wanted))
+            twice = float(function(torch.cat([few, few]), torch.cat([wanted, wanted])))
+    except Exception:  # it takes whole batches alone, and shows nothing by parts
+        return False
+    return once != 0 and abs(twice - 2 * once) <= _ROUNDING * abs(twice)
+
+
+IS_SUM = (
+    "the loss is a sum over samples, and was taken for their mean: losses that are reported are too large by "
+    'the size of a batch; give the mean (reduction="mean"), with the learning rate times that size'
+)
 
 
 def is_detector(loss: Loss) -> bool:

@@ -6,7 +6,7 @@ Does not know: data sets, where runs are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cotswold.checkpoint import Checkpoint, Piece, SealedPiece, StateDict, StateValue
 from cotswold.errors import CheckpointError, UserError
 from cotswold.run import Metrics
+from cotswold.training.losses import IS_SUM, is_sum
 from cotswold.training.modes import Modes
 from cotswold.training.runners.synchronous import Synchronous
 from cotswold.training.same_module import check_module
@@ -51,8 +52,11 @@ class CountedFlops(Supervised):
     ranks = 1
     _flops: int | None = None
 
-    def __init__(self, network: nn.Module, *given: Any, **words: Any) -> None:
-        self.modes = Modes(network)
+    def __init__(
+        self, network: nn.Module, *given: Any, warn: Callable[[str], None] = lambda said: None, **words: Any
+    ) -> None:
+        """``warn`` hears what a person should know of the first step."""
+        self.modes, self.warn = Modes(network), warn
         super().__init__(network, *given, **words)
 
     def learn(self) -> None:
@@ -94,6 +98,8 @@ class CountedFlops(Supervised):
         with FlopCounterMode(display=False) as counter:
             metrics = super().train_step(batches)
         self._flops = self.ranks * counter.get_total_flops() // metrics.samples
+        if is_sum(self.loss):
+            self.warn(IS_SUM)
         return metrics
 
     def state_dict(self) -> StateDict:

@@ -7,14 +7,15 @@ are trained (`Supervised`), the terminal.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from cotswold import recipe as recipes
@@ -63,7 +64,7 @@ from cotswold.training.team import SOLO, Team
 
 def open_module_job(
     module: nn.Module,
-    dataset: Given | tuple[Tensor, ...],
+    dataset: Given | tuple[Any, ...],
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
@@ -71,7 +72,7 @@ def open_module_job(
     cluster: Cluster | None = None,
     factory: Factory | None = None,
     mesh: Mesh | None = None,
-    validation: Given | tuple[Tensor, ...] | float | None = None,
+    validation: Given | tuple[Any, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
@@ -90,8 +91,8 @@ def open_module_job(
     as training leaves it. Layers that are in evaluation mode, while the module is not, stay in that mode.
     Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
     that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
-    of one that was not stopped. (Random transforms in worker processes or in an iterable data set are drawn
-    anew.) More ``settings.epochs`` than before prolong a run.
+    of one that was not stopped. (`loaders.resume_note` says of which DataLoaders that is not promised.) More
+    ``settings.epochs`` than before prolong a run.
 
     With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
     same each time; ``cluster`` says on how many processes, ``mesh`` over which grid of ranks each worker is.
@@ -183,6 +184,16 @@ def open_module_job(
     return replace(agreed(team, opened, tell, join), began=began)
 
 
+def _warning(recorder: Recorder) -> Callable[[str], None]:
+    """Warns at once, and again at the end of the run."""
+
+    def warn(said: str) -> None:
+        warnings.warn(said, stacklevel=2)
+        recorder.warn(said)
+
+    return warn
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModuleJob(Job):
     """A run that trains a program's own module on its own data set."""
@@ -222,7 +233,9 @@ class ModuleJob(Job):
         module = self.module.to(device)
         strategy: Supervised
         if mesh is None:
-            strategy = OneModule(module, training, self.loss, epochs, batches.epoch_steps, validation)
+            strategy = OneModule(
+                module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
+            )
         else:
             torch.manual_seed(training.seed)  # a partition asks that ranks draw alike
             strategy = ModuleOnMesh(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -117,14 +118,14 @@ class SamplePatterns:
         if self._tensors is not None:  # a sample at a time would take longer than a small network
             chosen = torch.tensor(numbers, dtype=torch.int64, device="cpu")
             inputs, targets = (each[chosen] for each in self._tensors)
-            return Batch(inputs, targets)
+            return Batch(inputs, targets, self._samples.numbers(numbers))
         batch = batch_of(self._samples.items(numbers), _CPU)
         if batch.weights is not None:
             raise UserError(
                 "the data set gives (input, target, weight), and only strategy supervised learns from "
                 "weights; give pairs (input, target), or train by supervised"
             )
-        return batch
+        return replace(batch, numbers=self._samples.numbers(numbers))
 
 
 class DevicePatterns:

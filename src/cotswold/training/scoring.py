@@ -81,7 +81,7 @@ class Scores:
 
 
 @torch.no_grad()
-def score(loss: Loss, outputs: Tensor, targets: Tensor) -> Score:
+def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
     """The score of outputs against their targets, as a loss counts them."""
     samples, everything = len(targets), targets.numel()
     unknown = Score(samples, everything, None, everything)

@@ -50,6 +50,8 @@ from cotswold.training.agreement import PLACES
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
 
+_FEW = 5
+"""Samples of a class, on average, below which whole numbers are hardly classes."""
 Progress = Callable[[int, int], None]
 """Hears how many of how many samples are done."""
 
@@ -296,7 +298,22 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
 
 def warnings(recipe: Recipe, store: Store) -> list[str]:
     """What a person should know of a run's samples before it is trained."""
-    return [*_of_validation(recipe, store), *_of_cache(recipe, store)]
+    return [*_of_numbers(recipe, store), *_of_validation(recipe, store), *_of_cache(recipe, store)]
+
+
+def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
+    """Whole numbers that look as if they were to be predicted, and not the names of classes."""
+    if not isinstance(recipe.objective, LossObjective) or recipe.loss != "squared":
+        return []
+    if not store.classes or not all(name.lstrip("-").isdigit() for name in store.classes):
+        return []
+    labels, classes = store.labels("train"), len(store.classes)
+    if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW * classes:
+        return []
+    return [
+        f"the labels are whole numbers, and are taken for the names of {classes:,} classes; to predict the "
+        "numbers themselves save them as floats"
+    ]
 
 
 def _of_cache(recipe: Recipe, store: Store) -> list[str]:

@@ -21,10 +21,13 @@ from cotswold.training.phases import Phase
 class Batch:
     """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
     any: labels ``(image,)``, or what a data set gives; ``weights`` ``(image,)`` of a data set that has
-    them."""
+    them. Where a program's data set gives inputs of several parts, `batches.Inputs` stand in the place of the
+    tensor."""
 
     inputs: Tensor
     targets: Tensor | None
+    numbers: Sequence[int] | None = None
+    """The numbers of the samples in the data set, if they are known."""
     weights: Tensor | None = None
 
     def on(self, device: torch.device) -> Batch:
@@ -32,7 +35,7 @@ class Batch:
         targets, weights = (
             None if each is None else each.to(device) for each in (self.targets, self.weights)
         )
-        return Batch(self.inputs.to(device), targets, weights)
+        return Batch(self.inputs.to(device), targets, self.numbers, weights)
 
 
 class Batches(Protocol):

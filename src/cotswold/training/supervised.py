@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import inf
+from math import inf, isfinite
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
 from cotswold.training.batches import weighted
+from cotswold.training.finite import check_finite, remedy_of_scale
 from cotswold.training.losses import Loss
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
@@ -132,7 +133,11 @@ class Supervised:
         self._step += 1
         found = score(self.loss, outputs, targets)
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
-        return Metrics(float(loss.detach()), len(targets), {**details, "rate": rate}, found.weight)
+        value, remedy = float(loss.detach()), ""
+        if not isfinite(value):
+            check_finite(batch)
+            remedy = remedy_of_scale(batch)
+        return Metrics(value, len(targets), {**details, "rate": rate}, found.weight, remedy)
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:
@@ -142,7 +147,10 @@ class Supervised:
         for batch in self.validation():
             targets = needed(batch.targets)
             outputs = self.outputs(batch.inputs)
-            scores.add(float(weighted(self.loss, outputs, batch)), score(self.loss, outputs, targets))
+            loss = float(weighted(self.loss, outputs, batch))
+            if not isfinite(loss):
+                check_finite(batch, "the validation set")
+            scores.add(loss, score(self.loss, outputs, targets))
         means = scores.means()
         if means is None:
             return None

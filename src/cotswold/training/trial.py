@@ -19,10 +19,11 @@ from typing import IO, cast
 from torch import nn
 
 from cotswold.cluster.live import live_processes
-from cotswold.errors import CotswoldError, MachineError, told
+from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import Call, Process, inherited
+from cotswold.training.buffers import Buffers, refusal
 from cotswold.training.learning_works import FIRST
-from cotswold.training.losses import Loss
+from cotswold.training.losses import IS_SUM, Loss, is_sum
 from cotswold.training.modes import Modes
 from cotswold.training.patterns import Patterns
 from cotswold.training.supervised import needed, one_type
@@ -63,8 +64,13 @@ def inherited_trial() -> None:
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
         Modes(module).learn()
+        buffers = Buffers(module)
         with one_type(module, batch):
             loss(module(batch.inputs), needed(batch.targets))
+        if changed := buffers.changed():
+            raise UserError(refusal(module, changed, "downpour"))
+        if is_sum(loss):
+            raise UserError(IS_SUM)
     except Exception as error:
         raised.write(_pickled(error))
         raised.flush()

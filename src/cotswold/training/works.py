@@ -26,8 +26,10 @@ from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.training.batches import is_same
+from cotswold.training.buffers import Buffers, refusal
+from cotswold.training.finite import check_finite
 from cotswold.training.flat import FlatModule
-from cotswold.training.losses import Loss, counted, loss_of
+from cotswold.training.losses import IS_SUM, Loss, counted, is_sum, loss_of
 from cotswold.training.modes import learns
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
@@ -108,6 +110,11 @@ class ModuleWork:
             counts.append(counter.get_total_flops())
         return counts[0], counts[1]
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether the loss was found to be a sum over samples, not their mean."""
+        return is_sum(self._loss)
+
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """The sum of losses over these patterns; adds their gradient."""
         if not len(patterns):
@@ -139,7 +146,10 @@ class ModuleWork:
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return PortionSum(float(loss.detach()), len(targets), found.sums)
+        value = float(loss.detach())
+        if not isfinite(value):
+            check_finite(batch)
+        return PortionSum(value, len(targets), found.sums)
 
     @property
     def held(self) -> int:
@@ -318,9 +328,14 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
     or of a data set draws is in no layer that `check_steady` could see."""
     patterns = range(min(portion, work.patterns))
     first, again = work.read(patterns), work.read(patterns)
+    buffers = Buffers(work.network)
     with one_type(work.network, first):
         if not isfinite(work.add(patterns, torch.zeros_like(work.parameters)).value):
             return  # the first evaluation says it
+    if changed := buffers.changed():
+        raise UserError(refusal(work.network, changed, "batch"))
+    if work.adds_up:
+        raise UserError(IS_SUM)
     name = type(work.network).__name__
     remedy = "strategy batch compares evaluations; take out what is drawn at random"
     if not is_same(first.inputs, again.inputs):

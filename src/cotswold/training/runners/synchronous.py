@@ -86,7 +86,16 @@ class Synchronous:
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
-        self.position = position
+        self.position = self._reopened(position)
+        self.strategy.enter(self.position.phase, self.position.step)
+
+    def _reopened(self, position: Position) -> Position:
+        """The place in the only phase, if that had ended early and may go on with more patience."""
+        phases = self.strategy.phases
+        if position.phase != 1 or len(phases) != 1 or self.strategy.should_stop:
+            return position
+        steps, taken = phases[0].steps, position.total
+        return position if steps is None or taken >= steps else Position(0, taken, taken)
 
     def run(self) -> bool:
         """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
