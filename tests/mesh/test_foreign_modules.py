@@ -15,6 +15,7 @@ from tests.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box
@@ -337,7 +338,7 @@ def _notices() -> list[list[str]]:
     calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (_conv(), torch.rand(SHAPE)[0])]
     found = []
     for module, x in calls:
-        partitioned = partition(nn.Sequential(module), "1x2")
+        partitioned = partition(module, "1x2")
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             for _ in range(2):
@@ -348,10 +349,43 @@ def _notices() -> list[list[str]]:
 
 def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
     (first, ending, picture), others = on_ranks(2, _notices)
-    assert [re.search("^flatten in _Patches '0.1' makes a map", one) is not None for one in first] == [True]
+    assert [re.search("^flatten in _Patches '1' makes a map", one) is not None for one in first] == [True]
     assert ending == []
-    assert [re.search("^Conv2d '0' got a picture", one) is not None for one in picture] == [True]
+    assert [re.search("^PartitionedConv2d got a picture", one) is not None for one in picture] == [True]
     assert others == [[], [], []]  # the first rank speaks for all
+
+
+class _Watched(nn.Module):
+    """A module that keeps the gradients of a map and of features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.first, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(288, 6), nn.Linear(6, 5)
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self._watched(self.conv(x))
+        watched: Tensor = self.last(self._watched(self.first(out.flatten(1))))
+        return watched
+
+    def _watched(self, x: Tensor) -> Tensor:
+        x.register_hook(lambda grad: self.seen.append(getattr(grad, "full_tensor", grad.clone)()))  # type: ignore[no-untyped-call]  # torch's
+        return x
+
+
+def _hooked_gradients() -> list[bool]:
+    """Whether hooks on a map and on features see the gradients that one process sees."""
+    torch.manual_seed(0)
+    module, x = _Watched().double(), torch.randn(SHAPE, dtype=torch.float64)
+    partitioned = partition(module, "1x2")
+    for one in (module, partitioned):
+        with FlopCounterMode(display=False):  # which registers hooks of its own
+            one(x).square().sum().backward()
+    return [torch.allclose(*pair) for pair in zip(module.seen, partitioned.seen, strict=True)]
+
+
+def test_hooks_on_tensors_in_parts_get_their_gradients() -> None:
+    assert on_ranks(2, _hooked_gradients) == [[True, True]] * 2
 
 
 def _parts_of_outputs() -> list[tuple[int, int]]:

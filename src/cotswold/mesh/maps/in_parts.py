@@ -154,6 +154,16 @@ class InParts(Tensor):
         return repr(self)
 
 
+def register_part_hook(part: Tensor, hook: Callable[[Any], Any], wrap: Callable[[Tensor], Any]) -> Any:
+    """Register a hook that gets the gradient of a part as the whole is, in parts, and may return another."""
+
+    def call(grad: Tensor) -> Tensor | None:
+        found = hook(wrap(grad))
+        return None if found is None else found.local
+
+    return part.register_hook(call)
+
+
 def _grad_fn(x: Tensor) -> object:
     with torch._C.DisableTorchFunctionSubclass():
         return x.grad_fn
