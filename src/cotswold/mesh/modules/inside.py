@@ -1,4 +1,4 @@
-"""What a partitioned module checks before it and its parts are called.
+"""Checks before a partitioned module or one of its parts is called.
 
 Knows: that parameters are local tensors only inside of the outermost module's forward, which hooks and
 compilers cannot follow maps. Does not know: how layers compute.
@@ -102,4 +102,5 @@ def _compiles() -> bool:
         return True
     if "torch._dynamo" not in sys.modules:
         return False
-    return torch._C._dynamo.eval_frame.get_eval_frame_callback() not in (None, False)
+    callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+    return callback() not in (None, False)
