@@ -161,7 +161,7 @@ def register_part_hook(part: Tensor, hook: Callable[[Any], Any], wrap: Callable[
         found = hook(wrap(grad))
         return None if found is None else found.local
 
-    return part.register_hook(call)
+    return part.register_hook(call)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def _grad_fn(x: Tensor) -> object:
