@@ -1,4 +1,4 @@
-"""Modules that were written without a mesh in mind compute the same on ranks, or get an error with a name."""
+"""Modules that were written without a mesh in mind compute on ranks what they compute in one process."""
 
 from __future__ import annotations
 
@@ -11,31 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.mesh.foreign import SHAPE, Between, conv
 from tests.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
-from cotswold.errors import UserError
 from cotswold.geometry import Box
 from cotswold.mesh import partition
-from cotswold.nn import L2Pool2d, LocallyConnected2d
-
-SHAPE = (2, 4, 8, 9)
-
-
-class Between(nn.Module):
-    """A function of a map and a module between two convolutions."""
-
-    def __init__(self, function: Callable[[nn.Module, Any], Any], *parts: nn.Module) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.part = nn.Sequential(*parts)
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.last(self.function(self.part, torch.tanh(self.first(x))))
-        return out
+from cotswold.nn import L2Pool2d
 
 
 def _asks(_: nn.Module, x: Any) -> Any:
@@ -136,208 +120,19 @@ def test_a_foreign_module_computes_and_learns_the_same(name: str) -> None:
     assert all(found[name] < 1e-9 for found in differences())
 
 
-class _Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * 2
-
-
-class _Total(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.shape = x.shape
-        return x.sum()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad.expand(ctx.shape)
-
-
-def _hooked(partitioned: Any) -> Any:
-    partitioned.part[0].register_full_backward_hook(lambda *_: None)
-    return partitioned
-
-
-def _compiled(partitioned: Any) -> Any:
-    partitioned.part[0].compile()
-    return partitioned
-
-
-def _conv() -> nn.Module:
-    return nn.Conv2d(4, 4, 3, padding=1)
-
-
-def _local() -> nn.Module:
-    return LocallyConnected2d(4, 4, (8, 9), 3, padding=1)
-
-
-def _optimised(kind: str) -> Callable[[], Any]:
-    def step() -> None:
-        partitioned = partition(_conv(), "1x2")
-        partitioned(torch.rand(SHAPE)).square().mean().backward()
-        getattr(torch.optim, kind)(partitioned.parameters()).step()
-
-    return step
-
-
-def _called(module: nn.Module, change: Callable[[Any], Any] = lambda same: same) -> Callable[[], Any]:
-    def call() -> None:
-        change(partition(module, "1x2"))(torch.rand(SHAPE)).square().mean().backward()
-
-    return call
-
-
-def _outside(module: nn.Module, of_map: bool = False) -> Callable[[], Any]:
-    def call() -> None:
-        part = partition(nn.Sequential(nn.Identity(), module), "1x2")[1]
-        x = partition(nn.Identity(), "1x2")(torch.rand(SHAPE)) if of_map else torch.rand(SHAPE)
-        part(x.flatten(1) if isinstance(module, nn.Linear) else x)
-
-    return call
-
-
-def _checkpointed(reentrant: bool) -> Callable[[nn.Module, Any], Any]:
-    return lambda part, x: checkpoint(part, x, use_reentrant=reentrant)
-
-
-def _checkpointed_mean(part: nn.Module, x: Any) -> Any:
-    return x * checkpoint(lambda y: part(y).mean(), x, use_reentrant=True)
-
-
-class _Sharing(nn.Module):
-    """A module that uses the matrix of its layer by itself."""
-
-    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
-        super().__init__()
-        self.first, self.function = nn.Linear(288, 6), function
-
-    def forward(self, x: Tensor) -> Any:
-        assert self.first.weight.shape == (6, 288)
-        return self.function(self, x.flatten(1))
-
-
-def _swish(x: Tensor) -> Tensor:
-    return x * x.sigmoid()
-
-
-def _with_parameter() -> Callable[[], Any]:
-    def call() -> None:
-        partitioned = partition(nn.Sequential(nn.Identity(), _conv()), "1x2")
-        F.conv2d(partition(nn.Identity(), "1x2")(torch.rand(SHAPE)), partitioned[1].weight)
-
-    return call
-
-
-REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
-    "a convolution outside": (lambda: _outside(_conv()), "Conv2d '1' is a part of a partitioned module"),
-    "a convolution outside, of a map": (lambda: _outside(_conv(), True), "Conv2d '1' is a part"),
-    "a local layer outside": (lambda: _outside(_local()), "PartitionedLocal2d '1' is a part"),
-    "a local layer outside, of a map": (lambda: _outside(_local(), True), "PartitionedLocal2d '1'"),
-    "a norm outside": (lambda: _outside(nn.BatchNorm2d(4)), "BatchNorm2d '1' is a part"),
-    "a matrix outside": (lambda: _outside(nn.Linear(288, 3)), "SplitLinear '1' is a part"),
-    "a checkpoint": (
-        lambda: _called(Between(_checkpointed(False), _conv())),
-        "Conv2d 'part.0' is a part .*checkpoint",
-    ),
-    "a checkpoint of a local layer": (
-        lambda: _called(Between(_checkpointed(False), _local())),
-        "PartitionedLocal2d 'part.0' is a part .*checkpoint",
-    ),
-    "a reentrant checkpoint": (
-        lambda: _called(Between(_checkpointed(True), _conv())),
-        "reentrant torch.utils.checkpoint",
-    ),
-    "a reentrant checkpoint of a mean": (
-        lambda: _called(Between(_checkpointed_mean, _conv())),
-        "Function took a tensor .*reentrant torch.utils.checkpoint",
-    ),
-    "a function of one's own": (
-        lambda: _called(Between(lambda _, x: _Twice.apply(x))),  # type: ignore[no-untyped-call]  # torch's
-        "autograd.Function took a tensor",
-    ),
-    "a sum of one's own": (
-        lambda: _called(Between(lambda _, x: x * _Total.apply(x))),  # type: ignore[no-untyped-call]  # torch's
-        "autograd.Function took a tensor",
-    ),
-    "a backward hook": (
-        lambda: _called(Between(lambda part, x: part(x), _conv()), _hooked),
-        "Conv2d 'part.0' has a backward hook",
-    ),
-    "a compiled part": (
-        lambda: _called(Between(lambda part, x: part(x), _conv()), _compiled),
-        "Conv2d 'part.0' is compiled",
-    ),
-    "a convolution of sequences on a map": (
-        lambda: _called(Between(lambda part, x: part(x), nn.Conv1d(4, 4, 1))),
-        "conv1d cannot be computed on a map",
-    ),
-    "the truth of a map": (lambda: _called(Between(lambda _, x: x if x else -x)), "bool cannot"),
-    "a matrix by itself": (
-        lambda: _called(_Sharing(lambda own, x: F.linear(x, own.first.weight))),
-        "linear inside of a forward got a parameter that is cut",
-    ),
-    "a penalty of a matrix": (
-        lambda: _called(_Sharing(lambda own, x: own.first(x) + own.first.weight.square().sum())),
-        "square inside of a forward got a parameter that is cut",
-    ),
-    "a function in TorchScript": (
-        lambda: _called(Between(lambda _, x: torch.jit.script(_swish)(x))),
-        "torch.jit.script got a tensor that is cut .*x.sigmoid",
-    ),
-    "a map with a parameter outside": (_with_parameter, "conv2d got a map .* and a DTensor"),
-    "Rprop": (lambda: _optimised("Rprop"), "torch.optim.Rprop cannot"),
-    "Adafactor": (lambda: _optimised("Adafactor"), "torch.optim.Adafactor cannot"),
-}
-
-
-def _words() -> dict[str, str]:
-    found = {}
-    for name, (make, _) in REFUSED.items():
-        torch.manual_seed(0)
-        try:
-            make()()
-        except UserError as refused:
-            found[name] = str(refused)
-    return found
-
-
-@cache
-def words() -> list[dict[str, str]]:
-    return on_ranks(2, _words)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_work_on_ranks_is_refused_by_name_on_all_of_them(name: str) -> None:
-    for found in words():
-        assert re.search(REFUSED[name][1], found.get(name, ""), re.DOTALL), found.get(name)
-
-
-class _Net(nn.Module):
-    def __init__(self, *parts: nn.Module, function: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.stem, self.parts, self.function = nn.Conv2d(4, 4, 3), nn.Sequential(*parts), function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.parts(self.function(self.stem(x)))
-
-
 class _Patches(nn.Module):
     def forward(self, x: Any) -> Any:
         return x.flatten(2).transpose(1, 2)
 
 
 def _notices() -> list[list[str]]:
-    """What is told of a view in a part, of one before a matrix, and of a picture, twice each."""
+    """Warnings about a view in a part, a view before a matrix, and a picture, each called twice."""
     patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Patches(), nn.LayerNorm(4))
     ending = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 3))
-    calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (_conv(), torch.rand(SHAPE)[0])]
+    calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (conv(), torch.rand(SHAPE)[0])]
     found = []
     for module, x in calls:
-        partitioned = partition(nn.Sequential(module), "1x2")
+        partitioned = partition(module, "1x2")
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             for _ in range(2):
@@ -348,10 +143,43 @@ def _notices() -> list[list[str]]:
 
 def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
     (first, ending, picture), others = on_ranks(2, _notices)
-    assert [re.search("^flatten in _Patches '0.1' makes a map", one) is not None for one in first] == [True]
+    assert [re.search("^flatten in _Patches '1' makes a map", one) is not None for one in first] == [True]
     assert ending == []
-    assert [re.search("^Conv2d '0' got a picture", one) is not None for one in picture] == [True]
+    assert [re.search("^PartitionedConv2d got a picture", one) is not None for one in picture] == [True]
     assert others == [[], [], []]  # the first rank speaks for all
+
+
+class _Watched(nn.Module):
+    """A module that keeps the gradients of a map and of features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.first, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Linear(288, 6), nn.Linear(6, 5)
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self._watched(self.conv(x))
+        watched: Tensor = self.last(self._watched(self.first(out.flatten(1))))
+        return watched
+
+    def _watched(self, x: Tensor) -> Tensor:
+        x.register_hook(lambda grad: self.seen.append(getattr(grad, "full_tensor", grad.clone)()))  # type: ignore[no-untyped-call]  # torch's
+        return x
+
+
+def _hooked_gradients() -> list[bool]:
+    """Whether hooks on a map and on features see the gradients that one process sees."""
+    torch.manual_seed(0)
+    module, x = _Watched().double(), torch.randn(SHAPE, dtype=torch.float64)
+    partitioned = partition(module, "1x2")
+    for one in (module, partitioned):
+        with FlopCounterMode(display=False):  # which registers hooks of its own
+            one(x).square().sum().backward()
+    return [torch.allclose(*pair) for pair in zip(module.seen, partitioned.seen, strict=True)]
+
+
+def test_hooks_on_tensors_in_parts_get_their_gradients() -> None:
+    assert on_ranks(2, _hooked_gradients) == [[True, True]] * 2
 
 
 def _parts_of_outputs() -> list[tuple[int, int]]:
@@ -370,7 +198,7 @@ def test_every_rank_has_a_part_again_of_what_a_view_or_a_single_pixel_becomes() 
 
 
 def _kept(module: nn.Module, x: Tensor) -> int:
-    """Bytes that autograd keeps for the backward pass, beside parameters and the batch."""
+    """Bytes that autograd keeps for the backward pass, without parameters and the batch."""
     held = {values.untyped_storage().data_ptr() for values in module.parameters() if type(values) is Tensor}
     found: dict[int, int] = {}
 
@@ -386,7 +214,7 @@ def _kept(module: nn.Module, x: Tensor) -> int:
 
 
 def _memory() -> list[float]:
-    """What a rank keeps, as a part of what one process keeps."""
+    """Bytes that a rank keeps, as a part of those that one process keeps."""
     torch.manual_seed(0)
     modules: dict[int, nn.Module] = {
         48: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Dropout(0.3)),

@@ -64,8 +64,8 @@ def name_of(dtype: torch.dtype) -> str:
 def pointer_of(x: Tensor) -> int:
     """The address of a tensor's first value, for a kernel that runs on this processor.
 
-    Every kernel gets its addresses here. Raises UserError for a tensor that has no memory of its own, such as
-    a DTensor or one whose memory was freed, for one on another device, and for a view that torch negates only
+    Every kernel gets its addresses here. Raises UserError for a tensor that has no memory, such as a
+    DTensor or one whose memory was freed, for one on another device, and for a view that torch negates only
     when it is read.
     """
     found = x.data_ptr()

@@ -22,6 +22,7 @@ from cotswold.mesh.maps.in_parts import (
     base_name,
     in_place,
     refuse_gradient,
+    register_part_hook,
     shares_memory,
     version_of,
 )
@@ -94,6 +95,12 @@ class DistributedFeatures(InParts):
     def requires_grad(self, _: bool) -> None:
         refuse_gradient(self)
 
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Register a function of the gradient, which is in parts as these are."""
+        return register_part_hook(
+            self.local, hook, lambda grad: DistributedFeatures(grad, self.features, self.mesh)
+        )
+
     def full_tensor(self) -> Tensor:
         """All features on every rank; differentiable."""
         self.check_gradient()
@@ -120,6 +127,10 @@ class DistributedFeatures(InParts):
             if attribute in ALIKE or function.__name__ in ALIKE:
                 found = getattr(first.local, attribute or function.__name__)
                 return found if attribute else found(*args[1:], **kwargs)
+            if function.__name__ in ("requires_grad_", "retain_grad"):
+                raise UserError(
+                    f"{function.__name__} of {cls.called} is not kept; use register_hook, or parameters"
+                )
             if attribute and function.__name__ != "__get__":
                 raise UserError(
                     f"{attribute} of {cls.called} cannot be set; use functions that give new tensors"

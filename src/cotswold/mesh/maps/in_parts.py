@@ -94,12 +94,12 @@ _HOOKS: dict[int, Callable[[Tensor], Tensor | None]] = OrderedDict({0: refuse_gr
 class InParts(Tensor):
     """Stands for a whole tensor of ``shape``; what it does is in ``__torch_function__`` of its kind.
 
-    It is a tensor for ``isinstance``, without memory of its own. Autograd knows it as a leaf only to find out
+    It is a tensor for ``isinstance`` and has no memory. Autograd knows it as a leaf only to find out
     that an `autograd.Function` has taken it.
     """
 
     called: ClassVar[str]
-    """What its kind is called in errors."""
+    """The name of its kind in errors."""
 
     @classmethod
     def without_memory(cls, shape: Sequence[int], like: Tensor) -> Self:
@@ -129,7 +129,7 @@ class InParts(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What torch calls instead of its own function; torch's own answer to a kind that it cannot take."""
+        """Answer torch in the place of its function; NotImplemented unless a kind knows better."""
         return NotImplemented
 
     @classmethod
@@ -152,6 +152,16 @@ class InParts(Tensor):
 
     def __format__(self, _: str) -> str:
         return repr(self)
+
+
+def register_part_hook(part: Tensor, hook: Callable[[Any], Any], wrap: Callable[[Tensor], Any]) -> Any:
+    """Register a hook that gets the gradient of a part as the whole is, in parts, and may return another."""
+
+    def call(grad: Tensor) -> Tensor | None:
+        found = hook(wrap(grad))
+        return None if found is None else found.local
+
+    return part.register_hook(call)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def _grad_fn(x: Tensor) -> object:

@@ -11,10 +11,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from cotswold.errors import GeometryError
+from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, shares_memory
+from cotswold.mesh.maps.in_parts import Copies, InParts, refuse_gradient, register_part_hook, shares_memory
 from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
@@ -108,6 +108,15 @@ class DistributedMap(InParts):
     @requires_grad.setter
     def requires_grad(self, _: bool) -> None:
         refuse_gradient(self)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Register a function of the gradient, which is a map as this is; raises UserError for a batch."""
+        if self.reach is not None:
+            raise UserError(
+                "register_hook of a batch that came from outside: no rank has its gradient before the "
+                "backward pass ends; register it on the batch itself, or on the output of a layer"
+            )
+        return register_part_hook(self.source, hook, self.like)
 
     def is_floating_point(self) -> bool:
         """Whether the values are floating-point numbers."""

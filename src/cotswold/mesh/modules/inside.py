@@ -1,4 +1,4 @@
-"""What a partitioned module checks before it and its parts are called.
+"""Checks before a partitioned module or one of its parts is called.
 
 Knows: that parameters are local tensors only inside of the outermost module's forward, which hooks and
 compilers cannot follow maps. Does not know: how layers compute.
@@ -21,6 +21,8 @@ from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.notices import notice
 from cotswold.nn import SparseAutoencoderStack
 
+CONVOLUTIONS = nn.Conv2d, nn.ConvTranspose2d
+
 
 def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
     """Let every part of a partitioned module check its calls; the outermost module checks its own."""
@@ -28,6 +30,8 @@ def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
         # a stack has its own parameters ready in every method
         if part is not partitioned and part._parameters and not isinstance(part, SparseAutoencoderStack):
             part.register_forward_pre_hook(partial(_check_call, name, mesh))
+    if isinstance(partitioned, CONVOLUTIONS):
+        partitioned.register_forward_pre_hook(partial(_bring, mesh))
 
 
 def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -39,18 +43,20 @@ def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -
             "its forward what you need. torch.utils.checkpoint calls parts again during backward: leave it "
             "out"
         )
-    if not isinstance(part, nn.Conv2d | nn.ConvTranspose2d) or not args:
-        return None
-    x = args[0]
+    return _bring(mesh, part, args) if isinstance(part, CONVOLUTIONS) else None
+
+
+def _bring(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Cut what a view made whole for a convolution; tell of a picture that is no batch."""
+    x = args[0] if args else None
     if not isinstance(x, Tensor) or isinstance(x, InParts):
         return None
     if x.dim() == 3:
         notice(
             mesh,
             "unbatched",
-            "{layer} got a picture "
-            + f"{tuple(x.shape)} without a batch dimension, which every rank computes "
-            "whole; give the partitioned module a batch of one, x[None]",
+            f"{{layer}} got a picture {tuple(x.shape)} without a batch dimension, which every rank "
+            "computes whole; give the partitioned module a batch of one, x[None]",
         )
     elif x.dim() == 4 and mesh.gathered and _every_rank_has_some(x, mesh):
         again = DistributedMap.of(x, mesh)
@@ -96,4 +102,5 @@ def _compiles() -> bool:
         return True
     if "torch._dynamo" not in sys.modules:
         return False
-    return torch._C._dynamo.eval_frame.get_eval_frame_callback() not in (None, False)
+    callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+    return callback() not in (None, False)
