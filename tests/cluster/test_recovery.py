@@ -35,10 +35,7 @@ BUCKETS = DESCRIPTION.buckets
 def bucket(name: str, rank: tuple[int, int, int]) -> Saved:
     life, term, index = rank
     shards = [each for each in DESCRIPTION.shards if each.server == name]
-    rows = {
-        ("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32)))  # type: ignore[arg-type]  # a buffer
-        for each in shards
-    }
+    rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
     change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
     return Saved(name, life, term, index, change, ("x",), rows)
