@@ -18,6 +18,7 @@ from tests.cli.conftest import Desk
 from cotswold.checkpoint import Checkpoints
 from cotswold.host import memory
 from cotswold.run import RunDirectory
+from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.training import fit
 
 
@@ -171,7 +172,7 @@ def test_a_full_disk_ends_the_run_and_what_was_saved_stays(desk: Desk, tmp_path:
     with files_of_at_most(10_000):
         said = cotswold("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, *first)
     assert said.status == 1
-    assert "no room left to write" in said.error and "nothing was saved yet; it begins anew" in said.error
+    assert "no room left to write" in said.error and NOTHING_SAVED in said.error
     assert Checkpoints(run / "checkpoints").paths() == []
     assert resume(run, desk).status == 0
 

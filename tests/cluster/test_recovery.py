@@ -35,10 +35,7 @@ BUCKETS = DESCRIPTION.buckets
 def bucket(name: str, rank: tuple[int, int, int]) -> Saved:
     life, term, index = rank
     shards = [each for each in DESCRIPTION.shards if each.server == name]
-    rows = {
-        ("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32)))  # type: ignore[arg-type]  # a buffer
-        for each in shards
-    }
+    rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
     change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
     return Saved(name, life, term, index, change, ("x",), rows)
@@ -166,3 +163,22 @@ def test_a_host_without_disks_of_a_cluster_has_nothing_to_make_a_state_of(tmp_pa
     (tmp_path / "servers" / "server-a-0").mkdir(parents=True)
     assert recover_alone(tmp_path / "state.sqlite", tmp_path / "servers") == ""
     assert recover_alone(tmp_path / "state.sqlite", tmp_path / "nothing") == ""
+
+
+def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_runs(tmp_path: Path) -> None:
+    state = tmp_path / "state.sqlite"
+    disk(tmp_path, "server-a-0")
+    with closing(Place(sqlite=str(state)).opened()) as opened:
+        opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
+    assert "is made again" in recover_alone(state, tmp_path / "servers")
+    found, leading = written(state)
+    assert set(found.groups) == set(BUCKETS) and leading[CLUSTER] == NAME
+
+
+def test_a_state_of_the_same_cluster_from_which_the_runs_were_removed_stays(tmp_path: Path) -> None:
+    state = tmp_path / "state.sqlite"
+    disk(tmp_path, "server-a-0")
+    with closing(Place(sqlite=str(state)).opened()) as opened:
+        opened.transact([], [(CLUSTER, NAME), (LEADER, json.dumps(["a", 3]))])
+    assert recover_alone(state, tmp_path / "servers") == ""
+    assert not written(state)[0].groups

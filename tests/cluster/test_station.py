@@ -13,12 +13,14 @@ from types import SimpleNamespace
 import pytest
 from tests.cluster.standing import settings_of
 from tests.cluster.test_staff import Machines
+from tests.ports import free_ports
 
 from cotswold.cluster import station as module
 from cotswold.cluster.standing import controllers_at
+from cotswold.cluster.state import SqliteState
 from cotswold.cluster.station import Drained, Station, StationSettings
 from cotswold.cluster.transport.address import Address
-from cotswold.errors import UserError
+from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
 from cotswold.server.messages import Draining
@@ -174,3 +176,32 @@ def has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+def test_a_host_whose_controller_lost_its_state_ends_and_begins_no_other_cluster(tmp_path: Path) -> None:
+    machines = Machines(here=2)
+    with free_ports(1) as (port,):
+        settings = settings_of(tmp_path / "a", port, servers=1)
+        with Station(settings, Token.new(), processes=machines) as station:
+            (controller,) = (each for each in machines.started if "controller" in each.name)
+            station._served.add(controller.name)
+            controller.exit = 1
+            with pytest.raises(
+                MachineError, match=r"state\.sqlite was removed or damaged .* start this host again"
+            ):
+                station._ended(controller.fileno())
+            station._served.clear()
+
+
+def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: Path) -> None:
+    machines, events = Machines(here=2), Events()
+    with free_ports(1) as (port,):
+        settings = settings_of(tmp_path / "a", port, servers=1)
+        with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+            (controller,) = (each for each in machines.started if "controller" in each.name)
+            station._served.add(controller.name)
+            SqliteState(tmp_path / "a" / "state.sqlite").close()
+            controller.exit = 1
+            station._ended(controller.fileno())
+            assert len(told(events, "ended")) == 1
+            station._served.clear()

@@ -83,6 +83,41 @@ def test_a_checkpoint_is_due_once_its_time_has_passed_since_the_last(tmp_path: P
     assert due == [False, True, False, True]
 
 
+def saves_of(recorder: Recorder, clock: Clock, seconds: int, takes: float = 0.0) -> list[float]:
+    """When checkpoints are written of a run that looks each second."""
+    began, found = clock.now, []
+    while clock.now - began < seconds:
+        clock.now += 1
+        if recorder.save_due:
+            found.append(clock.now - began)
+            recorder.save(len(found), values(1), {}, "now")
+            recorder._save_seconds["checkpoints"] = takes
+    return found
+
+
+def test_the_first_checkpoint_comes_early_and_half_of_the_training_is_lost_at_most(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.checkpoint_seconds = 300.0
+        recorder.start()
+        assert saves_of(recorder, clock, 1200) == [16, 33, 67, 135, 271, 543, 844, 1145]
+        again = recorder_in(tmp_path, log, clock)
+        again.checkpoint_seconds = 300.0
+        again.resume(lambda checkpoint: None)
+        again.start()
+        assert saves_of(again, clock, 700) == [301, 602], "what came before is saved"
+
+
+def test_checkpoints_that_take_long_are_not_written_one_after_the_other(tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.checkpoint_seconds = 300.0
+        recorder.start()
+        assert saves_of(recorder, clock, 700, takes=20.0) == [16, 217, 435]
+
+
 def test_the_account_goes_on_from_the_checkpoint_that_was_taken(tmp_path: Path, clock: Clock) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)

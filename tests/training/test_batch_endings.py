@@ -25,6 +25,7 @@ from cotswold.api.progress import describe
 from cotswold.cluster.work import PortionSum
 from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
+from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.training.works import DenseWork
 
 
@@ -84,7 +85,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     job = training.open_job(blobs, place, stores=stores)
     monkeypatch.setattr(DenseWork, "add", failing)
     monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
-    how = rf"resume the run: cotswold train --run {place} --resume \(nothing was saved yet; it begins anew\)$"
+    how = rf"resume the run: cotswold train --run {place} --resume \({NOTHING_SAVED}\)$"
     with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
     (failed,) = events(place, "end")
@@ -95,7 +96,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     stop, seen = Stop(), list[Mapping[str, object]]()
     trained(None, place, stores, "price.max_hours=1", watch=seen.append, stop=stop)
     (anew,) = events(place, "begun_anew")
-    assert describe(anew) == "nothing was saved yet; it begins anew"
+    assert describe(anew) == NOTHING_SAVED
     assert float(str(anew["lost_seconds"])) >= 3600 and stop.limited
     history = History.of(events_of(place))
     assert history.resumptions == 1 and history.lost_seconds >= 3600

@@ -18,6 +18,7 @@ from cotswold.api.doing import counted as counted_of
 from cotswold.api.news import News
 from cotswold.api.replicas_table import evaluator_lines, tables
 from cotswold.launch import own_log
+from cotswold.run.first_save import NOTHING_SAVED
 
 LINE_SECONDS = 5.0
 _REFRESHES = 4
@@ -395,7 +396,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "nothing_left":
             return f"nothing is left to train: {event['why']}"
         case "begun_anew":
-            return "nothing was saved yet; it begins anew"
+            return NOTHING_SAVED
         case "observer_lost":
             return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":

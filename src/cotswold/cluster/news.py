@@ -20,7 +20,8 @@ from cotswold.server.messages import EventSeen, Looked
 _KEPT = 1000
 """Entries of each table."""
 _APART_SECONDS = 1.0
-_Key, _Value = TypeVar("_Key"), TypeVar("_Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class News:

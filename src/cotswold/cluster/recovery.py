@@ -8,7 +8,7 @@ Knows: block stores, files beside them, how groups are written down. Does not kn
     disks of two clusters                                 an error
     a run lacks a bucket, or its description              an error, unless that run is left out
     a run is left out                                     servers forget what they have of it
-    there is a state that can be read                     an error: nothing is written
+    there is a state that has runs                        an error: nothing is written
 
 A primary that is named so is no process (`restored_on`): so controllers look for the best copy in all
 memories and on all disks before anybody leads.
@@ -200,6 +200,15 @@ def is_sound(state: Path) -> bool:
     return True
 
 
+def _cluster_without_runs(state: Path) -> str | None:
+    """The name of the cluster of a sound state that has no runs, as one that was made since another was lost;
+    None of a state that has runs."""
+    with closing(Place(sqlite=str(state.absolute())).opened()) as opened:
+        if opened.read(BUCKETS, most=1) or opened.read(RUNS, most=1):
+            return None
+        return opened.read(CLUSTER).get(CLUSTER, "")
+
+
 def set_aside(state: Path) -> tuple[Path, ...]:
     """Rename a damaged state, with the files that SQLite has beside it; what it is called now."""
     word = f".damaged-{time.time_ns()}"
@@ -242,11 +251,12 @@ def recover_alone(state: Path, disks: Path) -> str:
 
     Disks that contradict each other, or lack something, are left to an operator.
     """
-    if not disks.is_dir() or is_sound(state):
+    cluster = _cluster_without_runs(state) if is_sound(state) else ""
+    if not disks.is_dir() or cluster is None:
         return ""
     try:
         found = found_on(sorted(each for each in disks.iterdir() if each.is_dir()))
-        if not found.ranks:
+        if not found.ranks or cluster in found.clusters:
             return ""
         has = recover(state, found)
     except ContradictionError as error:

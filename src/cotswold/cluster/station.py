@@ -162,7 +162,29 @@ def _recovered(settings: StationSettings) -> str:
         return ""
     from cotswold.cluster.recovery import recover_alone
 
-    return recover_alone(settings.folder / STATE, disks)
+    try:
+        return recover_alone(settings.folder / STATE, disks)
+    except CotswoldError as error:
+        return f"cannot tell whether the controllers' state is lost, and leaves it as it is: {error}"
+
+
+def _require_state(settings: StationSettings) -> None:
+    """Raise MachineError if the state was lost while the controller used it: the next one would begin another
+    cluster."""
+    if not settings.owns_state or settings.flush_seconds is None:
+        return
+    from cotswold.cluster.recovery import is_sound
+
+    state = settings.folder / STATE
+    try:
+        is_there = is_sound(state)
+    except CotswoldError:  # it is there, and whoever uses it says why that fails
+        is_there = True
+    if not is_there:
+        raise MachineError(
+            f"{state} was removed or damaged while it was in use; start this host again: it makes the state "
+            "again from what its servers have on disk"
+        )
 
 
 def _without_brackets(address: str) -> str:
@@ -416,6 +438,8 @@ class Station:
         if ended is None:
             return
         life = self._names.pop(ended.name)
+        if life not in self._disks.disks and ended.name in self._served:
+            _require_state(self._settings)
         if life in self._disks.disks:
             self._untold[ended.name] = ended.why, now
             self._tell(now)

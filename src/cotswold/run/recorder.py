@@ -22,9 +22,12 @@ from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPi
 from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
 from cotswold.run.account import Account
+from cotswold.run.first_save import FIRST_SAVE_SECONDS
 from cotswold.run.metrics import Means, Meter, Metrics
 from cotswold.run.stop import Stop
 
+_SAVES_SHARE = 10
+"""Early checkpoints are at least so many times as far apart as the last one took."""
 EVENT_SECONDS = 1.0
 """Means are due so long after the last ones."""
 _STEADY = "reconstruction"
@@ -159,8 +162,17 @@ class Recorder:
 
     @property
     def save_due(self) -> bool:
-        """Whether the time of the next checkpoint has come."""
-        return self.clock() - self._saved_at > self.checkpoint_seconds
+        """Whether the time of the next checkpoint has come.
+
+        The first is due after `FIRST_SAVE_SECONDS`, and each next one after as long as the run had trained
+        before, until ``checkpoint_seconds`` are reached. So a run that loses everything loses half of its
+        training at most, and not more than ``checkpoint_seconds``.
+        """
+        since = self.clock() - self._saved_at
+        early = max(
+            FIRST_SAVE_SECONDS, self.seconds - since, _SAVES_SHARE * self._save_seconds["checkpoints"]
+        )
+        return since > min(self.checkpoint_seconds, early)
 
     def save(
         self,

@@ -26,6 +26,7 @@ from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraini
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
+from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.run.recorder import Log
 from cotswold.run.scraping import Scraped
 from cotswold.run.status_file import StatusFile
@@ -39,7 +40,6 @@ from cotswold.training.stores import warnings
 from cotswold.training.table import Runner, Setting
 from cotswold.training.team import SOLO, Team
 
-_ANEW = "nothing was saved yet; it begins anew"
 _FREE_ANEW = "free some space and resume"
 
 
@@ -206,13 +206,13 @@ class Job(ABC):
         """Have an error that tells to resume the run give the command, and say where there is nothing yet to
         go on from."""
         said = str(error)
-        if not isinstance(error, MachineError) or self._resume_words in said or _ANEW in said:
+        if not isinstance(error, MachineError) or self._resume_words in said or NOTHING_SAVED in said:
             return
         if said.endswith(RESUME):
             said = f"{said}: {self._resume_words}"
         if not Checkpoints(self.run.checkpoints).paths():
-            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({_ANEW})"
-            said = f"{said} ({_ANEW})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
+            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
+            said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
         if said != str(error):
             error.args = (said,)
 

@@ -34,6 +34,8 @@ from cotswold.files.durable import create_file, is_full
 APPLICATION = 0x43_6F_74_53
 """SQLite's name for the kind of file: "CotS"."""
 FORMAT = 1
+_FORMATS = 100
+"""Formats that there will be, at most: another number is damage."""
 _SEAL = struct.Struct("<QQQ")
 _MODULUS = 1 << 64
 NOTE = "-count"
@@ -121,6 +123,8 @@ class SqliteState:
             if application != APPLICATION:
                 raise UserError(f"{self.path} holds no state of controllers; name another file")
             version = self._number("PRAGMA user_version")
+            if not 0 < version <= _FORMATS:
+                raise self._damaged(f"no Cotswold writes format {version}")
             if version != FORMAT:
                 raise FormatError(
                     f"{self.path} is of format {version}, and this Cotswold knows {FORMAT}; "

@@ -76,7 +76,8 @@ class SharedTraining(Section):
     seed: Seed = 0
     """Seed of filters, of the order of samples and of dropout."""
     checkpoint_minutes: Span = 5.0
-    """Minutes between checkpoints; one is also written at the end of every stack."""
+    """Minutes between checkpoints; one is also written at the end of every stack. The first is written after
+    15 seconds, and each next one after as long as the run had trained before, up to these minutes."""
     checkpoints_kept: Times = 2
     """How many of the newest checkpoints stay on disk."""
     threads: Threads | None = None
