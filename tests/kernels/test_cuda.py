@@ -339,3 +339,18 @@ def test_tiles_much_larger_than_a_layer_are_not_tried() -> None:
     assert {tile.sides["NEURONS"] for tile in chosen} == {16, 32}
     assert tiles.fitting(tiles.PRODUCT, {"NEURONS": 1, "IMAGES": 1}) == tiles.PRODUCT[-1:]
     assert all(a.sides["NEURONS"] >= b.sides["NEURONS"] for a, b in pairwise(tiles.PRODUCT))
+
+
+@pytest.mark.parametrize(("word", "coarse"), [("tf32", True), ("ieee", False), ("none", False)])
+def test_the_newer_word_for_precision_decides_where_torch_has_it(
+    word: str, coarse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Settings:
+        fp32_precision = word
+
+        @property
+        def allow_tf32(self) -> bool:
+            raise RuntimeError("mix of the legacy and new APIs")
+
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Settings())
+    assert launch._coarse_products() is coarse

@@ -64,3 +64,35 @@ def test_filters_and_rows_are_divided_by_their_norms_but_for_those_that_have_non
             torch.testing.assert_close(rows[row], before[row] / before[row].norm())
     with pytest.raises(ValueError, match="local layer"):
         ops.scale_to_norm_1(torch.ones(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        (torch.float32, [1e-25, 1e-40, 1e20, 1.0]),
+        (torch.bfloat16, [1e-25, 1e20, 1.0]),
+        (torch.float64, [1e-200, 1e200, 1.0]),
+    ],
+)
+def test_a_norm_is_right_where_squares_are_no_numbers(dtype: torch.dtype, sizes: list[float]) -> None:
+    torch.manual_seed(0)
+    unit = torch.randn(1, 2, 3, 4, len(sizes), dtype=torch.float64)
+    filters = (unit * torch.tensor(sizes, dtype=torch.float64)).to(dtype)
+    scale = torch.tensor(sizes, dtype=torch.float64)
+    expected = torch.linalg.vector_norm(filters.double() / scale, dim=(2, 3)) * scale
+    torch.testing.assert_close(ops.filter_norms(filters).double(), expected, rtol=1e-5, atol=0)
+    if dtype == torch.float64:
+        ops.scale_to_norm_1(filters)
+        torch.testing.assert_close(ops.filter_norms(filters), torch.ones_like(expected))
+
+
+def test_norms_of_zeros_and_of_what_is_not_finite_stay_so() -> None:
+    filters = torch.zeros(1, 1, 2, 2, 3)
+    filters[..., 1], filters[0, 0, 0, 0, 2] = torch.inf, torch.nan
+    found = ops.filter_norms(filters)[0, 0]
+    assert found[0] == 0 and found[1] == torch.inf and found[2].isnan()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 2, 4)])
+def test_no_rows_and_empty_rows_are_scaled_to_nothing(shape: tuple[int, ...]) -> None:
+    ops.scale_rows_to_norm_1(torch.empty(shape))

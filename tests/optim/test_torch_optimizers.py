@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -276,3 +277,85 @@ def test_a_group_that_is_added_later_joins_the_vector() -> None:
     optimiser.add_param_group({"params": list(last.parameters())})
     optimiser.step(closure)
     assert not torch.equal(last.weight, before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "how", ["frozen", "frozen with an old gradient", "unused", "frozen after some steps"]
+)
+def test_weight_decay_leaves_parameters_that_do_not_learn(
+    kind: Callable[..., JointOptimizer], how: str
+) -> None:
+    used, other = (nn.Parameter(torch.full((2,), 3.0)) for _ in range(2))
+    optimiser = kind([used, other], weight_decay=0.1)
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = (used - 1).square().sum()
+        if how == "frozen after some steps":
+            loss = loss + ((other - used) * torch.tensor([1.0, 3.0])).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return loss
+
+    if how == "frozen after some steps":
+        for _ in range(3):
+            optimiser.step(closure)
+    if how.startswith("frozen"):
+        other.requires_grad_(False)
+    if how == "frozen with an old gradient":
+        other.grad = torch.ones(2)
+        optimiser.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign,assignment]  # keeps it
+    before, start = other.detach().clone(), used.detach().clone()
+    optimiser.step(closure)
+    assert torch.equal(other, before) and not torch.equal(used, start)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unit", [1e-15, 1e-12, 1e12])
+def test_the_unit_of_the_loss_and_of_the_parameters_changes_no_iteration(
+    kind: Callable[..., JointOptimizer], unit: float
+) -> None:
+    def iterations(loss_unit: float, parameter_unit: float) -> int:
+        goal = torch.tensor([3.0, -2.0], dtype=torch.float64) * parameter_unit
+        x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        optimiser = kind([x])
+
+        def closure() -> Tensor:
+            optimiser.zero_grad()
+            loss = loss_unit * ((x - goal).square() * torch.tensor([1.0, 4.0])).sum()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            return loss
+
+        for number in range(40):
+            optimiser.step(closure)
+            if torch.allclose(x, goal, rtol=1e-6):
+                return number
+        return 40
+
+    assert iterations(unit, 1.0) == iterations(1.0, 1.0) < 10
+    assert iterations(1e-12, 1e6) < 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steps", [0, 4])
+def test_a_deep_copy_with_its_network_goes_on_with_the_same_bits(
+    kind: Callable[..., JointOptimizer], steps: int
+) -> None:
+    module = network()
+    optimiser = kind(module.parameters(), search=ApproximateWolfe())
+    for _ in range(steps):
+        optimiser.step(closure_of(module, optimiser))
+    twin, copied = copy.deepcopy((module, optimiser))
+    for _ in range(3):
+        optimiser.step(closure_of(module, optimiser))
+        copied.step(closure_of(twin, copied))
+    assert torch.equal(flat(module), flat(twin))
+    assert copied.iteration == optimiser.iteration
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scheduler_of_learning_rates_is_refused_in_words(kind: Callable[..., JointOptimizer]) -> None:
+    optimiser = kind(network().parameters())
+    optimiser.load_state_dict(optimiser.state_dict())
+    with pytest.raises(UserError, match="a line search finds every step"):
+        torch.optim.lr_scheduler.StepLR(optimiser, 1)

@@ -52,12 +52,26 @@ def scale_rows_to_norm_1(rows: Tensor) -> None:
             [0.0000, 0.0000]])
     """
     flat = rows.view(-1)
+    if flat.numel() == 0:
+        return
     apply_pushes(Update("add", columns=flat.numel() // max(1, len(rows)), unit_norm=True), flat, None, [])
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
     return norms
+
+
+def _in_range(filters: Tensor, norms: Tensor) -> Tensor:
+    """The norms, again by scaled filters where a sum of squares is too small or too large for its type."""
+    limits = torch.finfo(norms.dtype)
+    lost = ~((norms > (limits.tiny / limits.eps) ** 0.5) & norms.isfinite())
+    if not lost.any():
+        return norms
+    wide = filters.to(norms.dtype)
+    largest = wide.abs().amax((2, 3))
+    scale = torch.where((largest > 0) & largest.isfinite(), largest, 1)
+    return torch.where(lost, _plain_norms(wide / scale[:, :, None, None]) * scale, norms)
 
 
 @torch.library.custom_op("cotswold::filter_norms", mutates_args=())
@@ -68,14 +82,14 @@ def _norms_op(filters: Tensor) -> Tensor:
 
 @or_torch
 def _norms(filters: Tensor) -> Tensor:
-    if not usable(filters):
-        return _plain_norms(filters)
+    if filters.numel() == 0 or not usable(filters):
+        return _in_range(filters, _plain_norms(filters)) if filters.numel() else _plain_norms(filters)
     from cotswold.kernels.maps.norms import norms
 
     filters = filters.contiguous()
     out = filters.new_empty((*filters.shape[:2], filters.shape[4]))
     norms(pointer_of(filters), pointer_of(out), *_workers(filters))
-    return out
+    return _in_range(filters, out)
 
 
 def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:

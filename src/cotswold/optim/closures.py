@@ -38,10 +38,7 @@ class ClosureObjective:
         """``decays``: of each parameter, what half its square is added with; ``group``: see `_averaged`."""
         self._vectors, self._parameters, self._group = vectors, parameters, group
         self.closure: Closure | None = None
-        self._decays = any(decays)
-        if self._decays:
-            for part, decay in zip(vectors.make("decay"), decays, strict=True):
-                part.fill_(decay)
+        self._decays = list(decays)
 
     def part(self, patterns: str, fraction: float) -> str:
         """A closure has no parts: all."""
@@ -63,7 +60,8 @@ class ClosureObjective:
         with torch.enable_grad():
             value = self._averaged(_number(self.closure()))
         self._read(self._vectors.make(gradient))
-        if not self._decays:
+        self._choose_decays()
+        if not any(self._decays):
             return Evaluation(value, tuple(self._vectors.run(after)), "all", 1)
         decaying: list[Command] = [
             Multiply("decayed", "decay", at),
@@ -93,7 +91,7 @@ class ClosureObjective:
             raise UserError("the closure left no gradients: call loss.backward() in it")
         for parameter, part in zip(self._parameters, parts, strict=True):
             gradient = parameter.grad
-            if gradient is None:
+            if gradient is None or not _learns(parameter):
                 part.zero_()
                 continue
             if gradient.is_sparse:
@@ -102,12 +100,25 @@ class ClosureObjective:
                 gradient = gradient.redistribute(placements=parameter.placements)
             part.copy_(_local(gradient).reshape(-1))
 
+    @torch.no_grad()
+    def _choose_decays(self) -> None:
+        """Let only those parameters decay that the closure gave a gradient, as torch's optimisers do."""
+        if any(self._decays):
+            decays = zip(self._vectors.make("decay"), self._parameters, self._decays, strict=True)
+            for part, parameter, decay in decays:
+                part.fill_(decay if _learns(parameter) else 0.0)
+
     def _averaged(self, value: float) -> float:
         """The mean over the ranks of the group, the same bits on all."""
         if self._group is None:
             return value
         of_ranks = gathered([value], self._group, _local(self._parameters[0]).device)
         return sum(each for (each,) in of_ranks) / len(of_ranks)
+
+
+def _learns(parameter: Tensor) -> bool:
+    """Whether a parameter moves: it is not frozen, and has a gradient."""
+    return parameter.requires_grad and parameter.grad is not None
 
 
 def _local(tensor: Tensor) -> Tensor:

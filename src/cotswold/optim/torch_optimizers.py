@@ -31,6 +31,18 @@ Group = dist.ProcessGroup | Literal["world"] | None
 """Ranks that average the closure's value and decide alike; ``"world"``: all, where ranks were started."""
 
 
+class _Group(dict[str, Any]):
+    """A parameter group, which explains why it has no learning rate."""
+
+    def __missing__(self, name: str) -> Any:
+        if name == "lr":
+            raise UserError(
+                "this optimiser has no learning rate, for a line search finds every step; use it without a "
+                "scheduler of torch.optim.lr_scheduler"
+            )
+        raise KeyError(name)
+
+
 class JointOptimizer(torch.optim.Optimizer):
     """All parameters of all groups make one vector; a step is an iteration, or several, of a method on it.
 
@@ -55,6 +67,7 @@ class JointOptimizer(torch.optim.Optimizer):
             raise UserError(f"cycle is {cycle}; it is at least 1, or None where the loss stays the same")
         self._group = group
         self._begun: tuple[HeldVectors, ClosureObjective, Method] | None = None
+        self._learning: list[bool] = []
         self._search = search
         self.iteration: Iteration | None = None
         """What the last step did; why it did not move, where it did not."""
@@ -80,6 +93,7 @@ class JointOptimizer(torch.optim.Optimizer):
                     f"{type(self).__name__}(…) instead"
                 )
         super().add_param_group(param_group)
+        self.param_groups[-1] = _Group(self.param_groups[-1])
         if self.param_groups[-1]["weight_decay"] < 0:
             raise UserError("weight_decay is negative; it is 0 or more")
         self._begun = None
@@ -110,15 +124,16 @@ class JointOptimizer(torch.optim.Optimizer):
         return torch.tensor(done.value, dtype=self.param_groups[0]["params"][0].dtype)
 
     def _begin(self) -> tuple[HeldVectors, ClosureObjective, Method]:
-        """The method, made at the first step, and anew where somebody else moved the parameters."""
+        """The method, made at the first step, and again where somebody moved or froze parameters."""
         if self._begun is not None:
             vectors, objective, _ = self._begun
             objective.read("given")
             difference = Combine("given", ((1.0, "given"), (-1.0, "x")))
             (moved,) = vectors.run([difference, Dot("given", "given"), Drop("given")])
-            if moved == 0.0:
+            if moved == 0.0 and self._learning == self._flags():
                 return self._begun
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        self._learning = self._flags()
         decays = [float(group["weight_decay"]) for group in self.param_groups for _ in group["params"]]
         group = self._ranks()
         copies = [parameter.detach().clone(memory_format=torch.contiguous_format) for parameter in parameters]
@@ -126,6 +141,24 @@ class JointOptimizer(torch.optim.Optimizer):
         objective = ClosureObjective(vectors, parameters, decays, group)
         self._begun = vectors, objective, self._method(vectors, objective)
         return self._begun
+
+    def _flags(self) -> list[bool]:
+        """Which parameters learn, in their order."""
+        return [parameter.requires_grad for group in self.param_groups for parameter in group["params"]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For deepcopy and pickle: the settings, and the method as `state_dict` has it."""
+        own = {"_group": self._group, "_search": self._search, "iteration": self.iteration}
+        return {**super().__getstate__(), **own, "kept": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({name: value for name, value in state.items() if name != "kept"})
+        kept = state.get("kept")
+        if kept is None:  # called by torch's load_state_dict
+            return
+        self._begun, self._learning = None, []
+        if kept["method"] is not None:
+            self.load_state_dict(kept)
 
     def _ranks(self) -> dist.ProcessGroup | None:
         if self._group != "world":
@@ -155,6 +188,7 @@ class JointOptimizer(torch.optim.Optimizer):
         if "method" not in state_dict:
             raise UserError(f"this is not the state of a {type(self).__name__}: it has no 'method'")
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "method"})
+        self.param_groups = [_Group(group) for group in self.param_groups]
         for group in self.param_groups:  # what all have in common stays as it was asked for
             group.update({name: self.defaults[name] for name in self.defaults if name != "weight_decay"})
         parts, self._begun = dict(self.state), None

@@ -178,3 +178,21 @@ def test_a_user_without_a_home_is_told_once_and_computes(monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "home", nowhere)
     code_cache._REFUSED.clear()
     warned_once(used, "has no home")
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_folder_that_others_can_replace_is_not_read(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = tmp_path / "shared"
+    above.mkdir()
+    monkeypatch.setenv(code_cache.VARIABLE, str(above / "mine" / "cache"))
+    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    code_cache.save("one", b"code")
+    assert code_cache.load("one") == b"code"
+    above.chmod(mode)
+    with pytest.warns(RuntimeWarning, match=f"others can write to {above}"):
+        assert code_cache.load("one") is None
+    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    above.chmod(mode | 0o1000)  # as /tmp: each may move only what is theirs
+    assert code_cache.load("one") == b"code"

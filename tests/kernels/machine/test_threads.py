@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -21,12 +22,12 @@ from tests.ops.layers import WIDE, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.kernels.compile import library
+from cotswold.kernels.compile import engine, library
 from cotswold.kernels.machine import threads
 from cotswold.kernels.machine.processor import this_processor
 from cotswold.kernels.microkernels.driver import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.products import compiled
+from cotswold.kernels.products import choice, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import images_last
@@ -81,6 +82,22 @@ def test_as_many_threads_as_are_asked_for_share_the_work(
     else:  # who comes when the work is done already stays out
         assert all(1 <= came <= asked for came, asked in zip(entered, (1, 2, 3), strict=True))
     assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
+
+
+@pytest.mark.usefixtures("pool_entered")
+@pytest.mark.parametrize("flushed", [True, False])
+def test_denormal_numbers_are_what_the_calling_thread_makes_them_on_every_thread(flushed: bool) -> None:
+    x, filters = operands("product", WIDE, IMAGES, torch.float32)
+    pair = x, filters * 1e-39
+    run("product", WIDE, pair, forced(5, 3, 3))  # the pool's threads may start in the other mode
+    if not torch.set_flush_denormal(flushed):
+        pytest.skip("this processor flushes no denormal numbers")
+    try:
+        alone, together = (run("product", WIDE, pair, forced(5, 3, count)) for count in (1, 3))
+        assert same_bits(alone, together)
+    finally:
+        torch.set_flush_denormal(False)
+    assert bool((alone == 0).all()) == flushed
 
 
 @pytest.mark.usefixtures("_threads_of_torch")
@@ -152,7 +169,7 @@ def test_nobody_is_inside_a_kernel_any_more_when_ctrl_c_comes_back_from_it(
 ) -> None:
     kernel = Slow(more)
     monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(threads, "_function", lambda address: kernel)
+    monkeypatch.setattr(threads, "_member", lambda address, job: kernel)
     with pytest.raises(KeyboardInterrupt):
         threads.run(0, 0, 2)
     assert kernel.left.is_set()
@@ -162,7 +179,7 @@ def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pyt
     late: list[Callable[[], None]] = []
     inside: list[int] = []
     monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(threads, "_function", lambda address: inside.append)
+    monkeypatch.setattr(threads, "_member", lambda address, job: inside.append)
     monkeypatch.setattr(threads, "_own_pool", lambda: SimpleNamespace(submit=late.append))
     threads.run(0, 7, 3)
     for one in late:
@@ -279,3 +296,16 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 7
+
+
+@pytest.mark.parametrize("module", [engine, library, choice])
+def test_each_module_registers_its_own_lock_for_forks(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr(
+        os, "register_at_fork", lambda before, **_: taken.append(before.__self__), raising=False
+    )
+    assert module.__file__ is not None
+    found = runpy.run_path(module.__file__)
+    assert taken == [found["_LOCK"] if module is choice else found["LOCK"]]

@@ -4,8 +4,8 @@ Knows: files, checksums. Does not know: what is in them.
 
 A file is written beside and renamed, so that any number of processes may write it at once; one that is
 damaged is as if it were not there. The directory may be deleted at any time. One that another user could
-write to is not read, for code comes from it; nor is a link followed. What nobody has read for a season, as
-code of earlier versions, is removed when something new is written.
+write to, or replace, is not read, for code comes from it; nor is a link followed. What nobody has read for a
+season, as code of earlier versions, is removed when something new is written.
 """
 
 from __future__ import annotations
@@ -73,12 +73,27 @@ def trusted() -> Path | None:
             about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         ):
             raise PermissionError("others can write to it")
+        _check_above(place)
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
         _refuse(place, error)
         return None
     return place
+
+
+def _check_above(place: Path) -> None:
+    """Raise PermissionError where others can put a folder of theirs in the place of this one.
+
+    They can if they may write to a folder above it; a sticky one, such as /tmp, lets them move only theirs.
+    """
+    if not hasattr(os, "getuid"):
+        return
+    for above in {*place.absolute().parents, *place.resolve().parents}:
+        about = above.stat()
+        writable = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not about.st_mode & stat.S_ISVTX
+        if writable or about.st_uid not in (0, os.getuid()):
+            raise PermissionError(f"others can write to {above}")
 
 
 def _refuse(place: Path | None, error: OSError) -> None:

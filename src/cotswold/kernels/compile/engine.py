@@ -6,6 +6,7 @@ Knows: LLVM's compiler, object files, where they are kept. Does not know: what t
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 
 from llvmlite import binding as llvm
@@ -14,8 +15,21 @@ from llvmlite import ir
 from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
-"""Held while code is made or loaded; and by whoever forks, see `choice`."""
+"""Held while code is made or loaded; and by whoever forks."""
 _LOADED: list[llvm.ExecutionEngine] = []
+
+
+def hold_in_fork(lock: threading.Lock | threading.RLock) -> None:
+    """Have whoever forks hold a lock: a child never inherits one from a thread that it does not have.
+
+    Locks are taken in the reverse order of these calls, so a module calls this for its own lock after it has
+    imported those whose locks it takes while it holds its own.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+hold_in_fork(LOCK)
 
 
 def target_machine(machine: Processor) -> llvm.TargetMachine:

@@ -21,7 +21,8 @@ from cotswold.kernels.compile.fingerprint import fingerprint
 from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
-"""Held while code is made, loaded or tried; and by whoever forks, see `choice`."""
+"""Held while code is made, loaded or tried; and by whoever forks."""
+engine.hold_in_fork(LOCK)
 _ADDRESSES: dict[tuple[tuple[object, ...], Processor], int] = {}
 
 Name = tuple[object, ...]

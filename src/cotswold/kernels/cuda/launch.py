@@ -101,14 +101,23 @@ def check_types(tensors: Sequence[Tensor]) -> None:
 def arithmetic(dtype: torch.dtype) -> dict[str, Any]:
     """Constants of compilation: the type of sums, that of factors, the precision of float32 products.
 
-    TensorFloat-32 is used only where ``torch.backends.cuda.matmul.allow_tf32`` says so.
+    TensorFloat-32 is used only where torch's products use it: ``torch.backends.cuda.matmul.fp32_precision``,
+    or ``allow_tf32`` in versions of torch before 2.9.
     """
     tl = _triton().language
     wide = tl.float64 if dtype == torch.float64 else tl.float32
     # Triton's interpreter multiplies the bit patterns of bfloat16 as integers
     narrow = tl.bfloat16 if dtype == torch.bfloat16 and not interpreting() else wide
-    coarse = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    coarse = dtype == torch.float32 and _coarse_products()
     return {"SUM": wide, "FACTOR": narrow, "PRECISION": "tf32" if coarse else "ieee"}
+
+
+def _coarse_products() -> bool:
+    """Whether torch multiplies float32 as TensorFloat-32; `allow_tf32` raises once the newer word is set."""
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    if precision is None:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    return bool(precision == "tf32")
 
 
 @cache

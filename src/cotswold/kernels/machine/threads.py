@@ -10,12 +10,14 @@ Whichever pool it is, nobody is inside a job any more when `run` returns or rais
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -33,16 +35,14 @@ if hasattr(os, "register_at_fork"):
 
 
 @lru_cache(maxsize=1)
-def _openmp() -> Callable[[int, int, int, int], None] | None:
-    """`GOMP_parallel` of the OpenMP library that torch has loaded."""
+def _openmp() -> int | None:
+    """The address of `GOMP_parallel` of the OpenMP library that torch has loaded."""
     for name in _openmp_libraries():
         try:
             parallel = ctypes.CDLL(name).GOMP_parallel
         except (OSError, AttributeError):
             continue
-        parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        parallel.restype = None
-        return parallel
+        return ctypes.cast(parallel, ctypes.c_void_p).value
     return None
 
 
@@ -68,16 +68,30 @@ def _function(address: int) -> Callable[[int], None]:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
 
+def _team() -> ModuleType:
+    """How threads come to round alike; not imported before a second thread is needed."""
+    return importlib.import_module("cotswold.kernels.compile.team")
+
+
+def _member(address: int, job: int) -> Callable[[int], None]:
+    """What a thread of Python calls."""
+    found: Callable[[int], None] = _team().member_of(address, job)
+    return found
+
+
 def run(address: int, job: int, threads: int) -> None:
-    """Call ``work(job)`` on so many threads at once; returns when all have."""
+    """Call ``work(job)`` on so many threads at once; returns when all have.
+
+    All round as the calling thread does, also where it flushes denormal numbers.
+    """
     if threads <= 1:
         _function(address)(job)
         return
     parallel = None if _forked else _openmp()
     if parallel is not None:
-        parallel(address, job, threads, 0)
+        _team().enter()(parallel, address, job, threads)
         return
-    shared = _SharedWork(_function(address), job)
+    shared = _SharedWork(_member(address, job), job)
     try:
         for _ in range(threads - 1):
             _own_pool().submit(shared.help)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import threading
 import time
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cotswold.files import MalformedError, parse_object, take
-from cotswold.kernels.compile import code_cache, engine, library
+from cotswold.kernels.compile import code_cache, engine
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import compiled
@@ -105,6 +104,7 @@ def candidates(processor: Processor, narrow: bool) -> list[Tile]:
 
 
 _LOCK = threading.RLock()
+engine.hold_in_fork(_LOCK)
 _CHOICES: dict[tuple[ShapeClass, Processor], Choice] = {}
 
 
@@ -191,18 +191,3 @@ def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> T
     tiles = candidates(processor, narrow)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
     return tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * WORTH else fastest
-
-
-def _hold_locks() -> None:
-    for lock in (_LOCK, library.LOCK, engine.LOCK):
-        lock.acquire()
-
-
-def _release_locks() -> None:
-    for lock in (engine.LOCK, library.LOCK, _LOCK):
-        lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    # a child must not inherit a lock, LLVM's own among them, that a thread it does not have holds
-    os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)

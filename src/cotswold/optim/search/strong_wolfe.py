@@ -30,7 +30,7 @@ class StrongWolfe:
     trials: int = 20
     """How many evaluations a search may take."""
     longest: float = 1e10
-    """The longest step."""
+    """The longest step, in first steps: as these, it does not depend on the unit of the loss."""
     narrowest: float = 1e-10
     """How narrow the interval may become, relative to its end, before the search gives up."""
 
@@ -49,8 +49,8 @@ class StrongWolfe:
         best = interval.best
         shift = True  # interpolate ψ instead of φ
         width = before = inf
-        step, lower, upper = min(start.step, self.longest), 0.0, 5.0 * start.step
-        limit = self.longest
+        limit = self.longest * start.step
+        step, lower, upper = min(start.step, limit), 0.0, 5.0 * start.step
         for _ in range(self.trials):
             trial = yield Ask(step)
             if not trial.finite:  # too far: back towards the best, and never again as far

@@ -1,0 +1,118 @@
+"""A team of threads that round as the thread that calls them does.
+
+Knows: the control register of floating point, how a pool of threads is entered. Does not know: which pool,
+what the threads do.
+
+`torch.set_flush_denormal` changes the calling thread alone. Threads of a pool keep the register with which
+they were started, so that a product would depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+from llvmlite import ir
+
+from cotswold.kernels.compile import library
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, SHORT, integer
+from cotswold.kernels.machine.processor import Processor, this_processor
+
+WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""``work(job)``"""
+PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+"""``GOMP_parallel(work, job, threads, flags)``"""
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+FIELDS = 3
+"""What a team is told: the address of its work, that of the job, the register."""
+
+Enter = Callable[[int, int, int, int], None]
+"""``enter(parallel, work, job, threads)``: have a pool call ``work(job)`` with the caller's register."""
+
+
+def write_team(isa: str, triple: str) -> ir.Module:
+    """A module with ``work(parallel, work, job, threads)``, as `Enter` says."""
+    module = ir.Module(f"team_{isa}")
+    module.triple = triple
+    member = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "member")
+    b = ir.IRBuilder(member.append_basic_block())
+    work, job, wanted = (_field(b, member.args[0], number, INT) for number in range(FIELDS))
+    own = _register(b, isa)
+    _set_register(b, isa, wanted)
+    b.call(b.inttoptr(work, ir.FunctionType(NOTHING, [POINTER]).as_pointer()), [b.inttoptr(job, POINTER)])
+    _set_register(b, isa, own)
+    b.ret_void()
+    enter = ir.Function(module, ir.FunctionType(NOTHING, [INT, INT, INT, SHORT]), "work")
+    b = ir.IRBuilder(enter.append_basic_block())
+    parallel, work, job, threads = enter.args
+    told = b.alloca(INT, FIELDS)
+    for number, value in enumerate((work, job, _register(b, isa))):
+        b.store(value, b.gep(told, [integer(number)], source_etype=INT))
+    kind = ir.FunctionType(NOTHING, [POINTER, POINTER, SHORT, SHORT])
+    b.call(b.inttoptr(parallel, kind.as_pointer()), [member, told, threads, ir.Constant(SHORT, 0)])
+    b.ret_void()
+    return module
+
+
+def _field(b: ir.IRBuilder, told: ir.Value, number: int, kind: ir.Type) -> ir.Value:
+    return b.load(b.gep(told, [integer(number)], source_etype=INT), typ=kind)
+
+
+def _register(b: ir.IRBuilder, isa: str) -> ir.Value:
+    """The control register, as an integer."""
+    if isa == "neon":
+        return b.call(_intrinsic(b, "llvm.aarch64.get.fpcr", ir.FunctionType(INT, [])), [])
+    place = b.alloca(SHORT)
+    b.call(_intrinsic(b, "llvm.x86.sse.stmxcsr", ir.FunctionType(NOTHING, [POINTER])), [place])
+    return b.zext(b.load(place, typ=SHORT), INT)
+
+
+def _set_register(b: ir.IRBuilder, isa: str, value: ir.Value) -> None:
+    if isa == "neon":
+        b.call(_intrinsic(b, "llvm.aarch64.set.fpcr", ir.FunctionType(NOTHING, [INT])), [value])
+        return
+    place = b.alloca(SHORT)
+    b.store(b.trunc(value, SHORT), place)
+    b.call(_intrinsic(b, "llvm.x86.sse.ldmxcsr", ir.FunctionType(NOTHING, [POINTER])), [place])
+
+
+def _intrinsic(b: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
+    return b.module.globals.get(name) or ir.Function(b.module, kind, name)
+
+
+@lru_cache(maxsize=4)
+def enter(processor: Processor | None = None) -> Enter:
+    """The function that enters a pool, compiled for this processor."""
+    here = processor or this_processor()
+    assert here is not None, "kernels are usable only where the processor is known"
+    write = partial(write_team, here.isa, here.triple)
+    found: Enter = _CALL(library.address(("team",), here, write, _is_right))
+    return found
+
+
+def _is_right(address: int) -> bool:
+    """Whether the work is called with its job, through the pool."""
+    called: list[int] = []
+    work = WORK(called.append)
+    parallel = PARALLEL(
+        lambda member, told, threads, _: [WORK(member)(told) for _ in range(threads)] and None
+    )
+    _CALL(address)(*(ctypes.cast(one, ctypes.c_void_p).value for one in (parallel, work)), 64, 2)
+    return called == [64, 64]
+
+
+def member_of(work: int, job: int) -> Callable[[int], None]:
+    """``work(job)`` with the register of this thread, for a thread of a pool that has no address."""
+    found: list[tuple[int, list[int]]] = []
+
+    def note(member: int, told: int, threads: int, flags: int) -> None:
+        found.append((member, list((ctypes.c_int64 * FIELDS).from_address(told))))
+
+    parallel = PARALLEL(note)
+    address = ctypes.cast(parallel, ctypes.c_void_p).value
+    assert address is not None
+    enter()(address, work, job, 1)
+    ((member, told),) = found
+    kept = (ctypes.c_int64 * FIELDS)(*told)
+    return lambda job: WORK(member)(ctypes.addressof(kept))
