@@ -337,7 +337,7 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
     assert all(layer["update_seconds"] > 0 for layer in found["layers"])
     assert found["fits"] is True
     printed = cotswold("info", desk.layers_recipe).out
-    for word in ("convolution", "local", "linear", "parameters"):
+    for word in ("convolution", "local", "linear", "parameters", "update time: "):
         assert word in printed
 
 

@@ -103,7 +103,7 @@ def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None
     """By its number in the data set, also where some of that are kept for validation."""
     what = ["input", "target"][part]
     words: dict[str, Any] = {"module": nn.Linear(FEATURES, CLASSES), "loss": "squared"}
-    with pytest.raises(UserError, match=f"sample 13 of the data set has NaN or infinity in its {what}"):
+    with pytest.raises(DivergedError, match=f"sample 13 of the data set has NaN or infinity in its {what}"):
         train(opened(tmp_path / "run", dataset=spoilt(part), validation=0.1, **words))
     good = TensorDataset(torch.ones(8, FEATURES), torch.ones(8, CLASSES))
     with pytest.raises(UserError, match=f"a sample of the validation set has NaN or infinity in its {what}"):

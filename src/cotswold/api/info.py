@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display, display_for
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cotswold.recipe import Recipe
 
 Row = dict[str, object]
+_SMALL_BYTES, _TIMED = 1 << 30, 3
+"""Layers that take no more are measured as they are, so often."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def info(
     """Sizes, counts and expected times of a recipe; nothing is trained, nothing of its size is allocated.
 
     With ``time`` a small piece of every stack is measured, on ``threads``, to estimate the time of an update
-    on this machine. Raises RecipeError.
+    on this machine. Layers that take less than 1 GiB are measured as they are. Raises RecipeError.
     """
     from cotswold import recipe as recipes
 
@@ -63,9 +66,12 @@ def info(
         supervised = not found.trains_stacks
         rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time, display), None)
         weights = sum(int(str(row["parameters"])) for row in rows)
-        totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}
+        batch = found.training.batch_size
+        totals: Row = {"parameters": weights, **_memory(needed, batch)}
         if unknown is not None:
             totals["not_known"] = unknown
+        elif time and found.training.strategy == "supervised" and needed(batch) <= _SMALL_BYTES:
+            totals["update_seconds"] = _layers_seconds(found)
         if (missing := _missing(found)) is not None:
             totals[found.data.type] = missing
         if found.offloaded:
@@ -141,6 +147,26 @@ def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
             found.append(update_seconds(geometry, recipe.training.batch_size))
         advance(len(geometries), len(geometries))
     return found
+
+
+def _layers_seconds(recipe: Recipe) -> float:
+    """The time of forward and backward of a mini-batch through the layers, without reading it."""
+    import torch
+
+    from cotswold.training.losses import loss_of
+    from cotswold.training.restore import supervised_network
+    from cotswold.training.stores import class_count
+
+    outputs, batch, shape = class_count(recipe), recipe.training.batch_size, recipe.input
+    network, loss = supervised_network(recipe, outputs).train(), loss_of(recipe)
+    inputs = torch.rand(batch, shape.channels, shape.height, shape.width)
+    targets = torch.zeros(batch, outputs) if recipe.loss == "squared" else torch.zeros(batch).long()
+    seconds = []
+    for _ in range(_TIMED):
+        began = perf_counter()
+        loss(network(inputs), targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        seconds.append(perf_counter() - began)
+    return min(seconds)  # the first one compiles
 
 
 def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None]:

@@ -51,7 +51,8 @@ def info(
     set
         Overrides a field, as in training.batch_size=32; may be given again.
     time
-        Measure a small piece of every stack to estimate the time of an update on this machine.
+        Measure a small piece of every stack, or small layers whole, to estimate the time of an update on this
+        machine.
     threads
         Threads of that measurement; the recipe's, or all cores that this process is granted, by default.
     json_
@@ -75,7 +76,8 @@ def info(
         del totals["fits"], totals["largest_batch_that_fits"]
         totals["fits"] = "no; it does not fit with any batch"
     for each, value in totals.items():
-        print(f"{each.replace('_', ' ')}: {_figure(each, value)}")
+        label = _HEADINGS.get(each, each).replace("\n", " ").replace("_", " ")
+        print(f"{label}: {_figure(each, value)}")
     if training.strategy in ("batch", "downpour"):
         said = f"cotswold train {shlex.quote(recipe)} --dry-run"
         print(f"processes, where parameters lie, bytes, time and cost: {said}")

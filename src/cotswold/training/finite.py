@@ -16,9 +16,15 @@ _LARGE = 100.0
 """Numbers beyond this are larger than the usual learning rates are made for."""
 
 
-@torch.no_grad()
 def check_finite(batch: Batch, what: str = "the data set") -> None:
     """Raise UserError for samples or targets that are not finite; names the first such sample."""
+    if said := spoilt_sample(batch, what):
+        raise UserError(said)
+
+
+@torch.no_grad()
+def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
+    """Which sample of a batch is not finite, and what to do about it; empty if all are finite."""
     inputs = [("input", each) for each in parts_of(batch.inputs)]
     for part, values in (*inputs, ("target", batch.targets)):
         if not isinstance(values, Tensor) or not (values.is_floating_point() or values.is_complex()):
@@ -28,10 +34,11 @@ def check_finite(batch: Batch, what: str = "the data set") -> None:
             continue
         place = int(wrong.nonzero()[0])
         named = "a sample" if batch.numbers is None else f"sample {batch.numbers[place]}"
-        raise UserError(
+        return (
             f"{named} of {what} has NaN or infinity in its {part}, so the loss is not finite; mend the "
             "sample, or leave it out"
         )
+    return ""
 
 
 @torch.no_grad()

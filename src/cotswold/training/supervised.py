@@ -21,7 +21,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
 from cotswold.training.batches import weighted
-from cotswold.training.finite import check_finite, remedy_of_scale
+from cotswold.training.finite import check_finite, remedy_of_scale, spoilt_sample
 from cotswold.training.losses import Loss
 from cotswold.training.networks import network_tensors
 from cotswold.training.phases import Epochs, Phase, planned
@@ -135,8 +135,7 @@ class Supervised:
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
-            check_finite(batch)
-            remedy = remedy_of_scale(batch)
+            remedy = spoilt_sample(batch) or remedy_of_scale(batch)
         return Metrics(value, len(targets), {**details, "rate": rate}, found.weight, remedy)
 
     @torch.no_grad()

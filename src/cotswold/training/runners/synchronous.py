@@ -90,7 +90,7 @@ class Synchronous:
         self.strategy.enter(self.position.phase, self.position.step)
 
     def _reopened(self, position: Position) -> Position:
-        """The place in the only phase, if that had ended early and may go on with more patience."""
+        """The place in the only phase, if that ended early and may go on: the run has more patience now."""
         phases = self.strategy.phases
         if position.phase != 1 or len(phases) != 1 or self.strategy.should_stop:
             return position
