@@ -73,7 +73,7 @@ def is_selected(name: str, soak: bool, part: tuple[int, int] | None) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what ``--soak`` does not ask for; multiply the examples of property tests."""
     part = config.getoption("soak")
-    kept, left_out = [], []
+    kept, left_out = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         soak = item.get_closest_marker("soak") is not None
         (kept if is_selected(item.nodeid, soak, part) else left_out).append(item)

@@ -68,7 +68,7 @@ FAULTS = (
         "server/numbering.py",
         "now - self._sent < self.admitted.retry_seconds",
         "now - self._sent < 2 * self.admitted.retry_seconds",
-        "server/test_markers.py",
+        "server/test_numbering.py",
     ),
     PlantedFault(
         "server/staleness.py",
@@ -86,7 +86,7 @@ FAULTS = (
         "server/copies/lease.py",
         "asked + seconds * (1 - DRIFT)",
         "asked + seconds * (1 + DRIFT)",
-        "server/test_control.py",
+        "server/test_numbering.py",
     ),
     PlantedFault(
         "cluster/layout.py",

@@ -34,6 +34,7 @@ def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
     assert sets.portions(sets.part(name, 0.1)) == sets.portions(part)
     assert set(sets.portions(part)) <= set(sets.portions(name))
     assert sets.part(name, 1.0) == name
+    assert len(sets.portions(sets.part(name, 0.03))) == 2, "1.5 of 50 are rounded"
     assert len(sets.portions(sets.part(name, 1e-9))) == 1
     for wrong in (0.0, 1.5, float("nan")):
         with pytest.raises(UserError, match="above 0"):

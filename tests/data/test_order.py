@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.data.order import Buffered, Grouped, Order, Split, buffer_samples
+from cotswold.data.order import Buffered, Grouped, Order, Split, buffer_samples, part_of_rank
 from cotswold.data.store_layout import shard_pictures
 from cotswold.geometry import MapShape
 
@@ -111,3 +111,17 @@ def test_a_small_set_is_shuffled_as_a_whole() -> None:
     assert buffer_samples(500, 34, 240_000) < 500
     assert buffer_samples(60, 34, 240_000) == 60
     assert buffer_samples(5000, 256, 3136) == 5000
+
+
+@pytest.mark.parametrize(("samples", "ranks"), [(10, 4), (3, 5), (8, 2), (0, 3)])
+def test_uneven_parts_of_ranks_are_all_rows_once(samples: int, ranks: int) -> None:
+    parts = [part_of_rank(np.arange(samples), rank, ranks, is_even=False) for rank in range(ranks)]
+    assert np.concatenate(parts).tolist() == list(range(samples))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize(("samples", "ranks", "each"), [(10, 4, 2), (3, 5, 0), (8, 2, 4)])
+def test_even_parts_of_ranks_have_as_many_rows_each(samples: int, ranks: int, each: int) -> None:
+    parts = [part_of_rank(np.arange(samples), rank, ranks, is_even=True) for rank in range(ranks)]
+    assert np.concatenate(parts).tolist() == list(range(each * ranks))
+    assert {len(part) for part in parts} == {each}

@@ -154,6 +154,7 @@ OBJECTS = np.array([{"a": 1}, None], object)
         (alone(OBJECTS), "holds Python objects"),
         (alone(X), r"no labels beside it \(a.labels.npy\)"),
         (alone(X, Y[:5]), r"has 5 labels for 20 vectors; give one for each"),
+        (alone(X, np.append(Y, Y[:1])), "has 21 labels for 20 vectors"),
         (alone(X, OBJECTS), "cannot be read as .npy"),
         (alone(X, X + 1j), "labels of type complex128"),
         (alone(X, np.zeros((20, 2), int)), r"labels of shape \(20, 2\)"),

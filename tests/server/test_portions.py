@@ -125,3 +125,12 @@ def test_what_counts_is_given_to_nobody() -> None:
     ledger.offer(SumName(1, 1), [1])
     with pytest.raises(AssertionError, match="not wanted"):
         ledger.claim(1, 7, 1, apart=False, now=0.0)
+
+
+def test_a_portion_enters_the_sum_of_a_session_once() -> None:
+    ledger = Ledger(range(PORTIONS))
+    ledger.claim(3, 1, 7, apart=False, now=0.0)
+    assert ledger.compute(1, 7, 1) and ledger.is_in_sum(3)
+    assert not ledger.compute(1, 7, 1), "that is known"
+    assert ledger.compute(1, 7, 2), "the session began another sum"
+    assert not ledger.compute(2, 7, 1), "nobody else has the grant"

@@ -317,6 +317,11 @@ def test_a_bound_that_means_nothing_is_refused(policy: Policy, bound: int) -> No
         Staleness(policy, bound)
 
 
+def test_an_update_beyond_the_bound_is_scaled_by_the_bound_over_its_staleness() -> None:
+    assert [Staleness("scale", 2).scale(each) for each in (0, 2, 4, 8)] == [1.0, 1.0, 0.5, 0.25]
+    assert [Staleness("drop", 2).scale(each) for each in (2, 3)] == [1.0, 0.0]
+
+
 def test_samples_of_a_session_that_has_ended_are_not_applied_again() -> None:
     talk = Talk(deals=True)
     talk.applied(GRADIENT)
