@@ -137,7 +137,7 @@ class Troubles:
             if self._spares({(host, name) for name in some}):
                 disk.damaged |= some
                 self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
-        if random.random() < self.world.exchanged:
+        if self.world.exchanged and random.random() < self.world.exchanged:
             gone = self._exchange() or gone
         self._older = {host: dict(disk.has) for host, disk in disks.items()}
         damaged = {name for each in disks.values() for name in each.damaged}
