@@ -291,7 +291,7 @@ class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
         return 8
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(2), torch.zeros(1), torch.zeros(1)
+        return torch.zeros(2), torch.zeros(1), torch.zeros(3)  # no weight of a sample
 
 
 @pytest.mark.parametrize(
