@@ -79,8 +79,7 @@ class OwnLoss:
     def _value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = _number(self.function(outputs, targets))
         if found.isnan() and is_classes(outputs, targets) and not bool(counted(self, targets).any()):
-            nothing: Tensor = outputs.sum() * 0.0  # a mean over no targets
-            return nothing
+            return torch.mul(outputs.sum(), 0.0)  # a mean over no targets
         return found
 
 
@@ -93,7 +92,7 @@ def counted(loss: Loss, targets: Tensor) -> Tensor:
     function: object = loss.function if isinstance(loss, OwnLoss) else loss
     words = function.keywords if isinstance(function, partial) else {}
     ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
-    return (targets >= 0) & (targets != ignored)
+    return torch.logical_and(targets >= 0, torch.ne(targets, ignored))
 
 
 def is_sum(loss: Loss) -> bool:
