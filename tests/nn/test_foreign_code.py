@@ -344,8 +344,8 @@ def test_a_model_in_another_memory_format_keeps_the_order_of_filters(
     layer, x = build(name)
     expected = layer(x)
     if order is torch.channels_last:  # torch converts no module with both four and five dimensions otherwise
-        nn.Sequential(nn.Conv2d(2, 3, 3), layer).to(memory_format=order)
+        nn.Sequential(nn.Conv2d(2, 3, 3), layer).to(memory_format=order)  # type: ignore[call-overload]  # torch's
     else:
-        layer.to(memory_format=order)
+        layer.to(memory_format=order)  # type: ignore[call-overload]  # stubs know no order alone
     assert all(values.is_contiguous() for values in layer.parameters())
     assert torch.equal(layer(x), expected)

@@ -10,6 +10,7 @@ import torch
 from tests.nn.test_foreign_code import LEARNING, build
 from torch import distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -18,7 +19,7 @@ learning = pytest.mark.parametrize("name", LEARNING)
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[DeviceMesh]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         yield init_device_mesh("cpu", (1,))
     finally:
@@ -32,7 +33,7 @@ def test_an_operation_in_place_behind_a_sharded_layer_leaves_its_gradients_right
     layer, x = build(name)
     sharded = copy.deepcopy(layer)
     fully_shard(sharded, mesh=alone)
-    nn.functional.relu_(sharded(x)).sum().backward()
+    nn.functional.relu_(sharded(x)).sum().backward()  # type: ignore[no-untyped-call]  # untyped
     layer(x).relu().sum().backward()
     for found, expected in zip(sharded.parameters(), layer.parameters(), strict=True):
         assert found.grad is not None and expected.grad is not None

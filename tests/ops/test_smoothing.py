@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.ops import reference
 from tests.ops.layers import random_map, smoothed_maps
+from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
@@ -157,10 +160,11 @@ def test_squares_and_slopes_of_narrow_types_are_summed_in_float32() -> None:
 def test_maps_in_half_precision_may_have_any_finite_values(dtype: torch.dtype, scale: float) -> None:
     torch.manual_seed(0)
     x = (torch.rand(2, 3, 8, 8) * 2 - 1).mul(scale).to(dtype)
-    for function in (
+    functions: list[Callable[[Tensor], Tensor]] = [
         lambda maps: ops.contrast_norm(maps, Smoothing(3, keep=True)),
         lambda maps: ops.l2_pool(maps, Smoothing(2)),
-    ):
+    ]
+    for function in functions:
         half, whole = x.clone().requires_grad_(), x.float().requires_grad_()
         y, expected = function(half), function(whole)
         torch.testing.assert_close(y.float(), expected, rtol=0.02, atol=0.02)

@@ -304,7 +304,7 @@ def test_weight_decay_leaves_parameters_that_do_not_learn(
         other.requires_grad_(False)
     if how == "frozen with an old gradient":
         other.grad = torch.ones(2)
-        optimiser.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign,assignment]  # keeps it
+        optimiser.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]  # keeps it
     before, start = other.detach().clone(), used.detach().clone()
     optimiser.step(closure)
     assert torch.equal(other, before) and not torch.equal(used, start)

@@ -44,6 +44,12 @@ def multiplies(x: Tensor) -> bool:
     return x.device.type == "cpu" and chosen() == "llvm" and _has_pairs()
 
 
+def widens(x: Tensor) -> bool:
+    """Whether products of a tensor go there as float32: half precision that the processor lacks."""
+    narrow = x.dtype in (torch.bfloat16, torch.float16)
+    return narrow and x.device.type == "cpu" and chosen() == "llvm" and not multiplies(x)
+
+
 def on_cuda(x: Tensor) -> bool:
     """Whether products of a tensor go to Triton's programs: on a CUDA device, of a type that they take."""
     if not x.is_cuda or _wanted() == "torch":

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from cotswold.errors import ExportError, GeometryError
+from cotswold.ops.reverse_mode import is_traced
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=nn.Module)
@@ -24,7 +25,8 @@ class Layer(nn.Module):
     """A module whose parameters keep their order in memory, whatever memory format a model converts to."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        return super()._apply(lambda values: _in_order(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
+        super()._apply(lambda values: _in_order(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
+        return self
 
 
 def _in_order(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
@@ -51,7 +53,7 @@ def traced_as_leaf(forward: Callable[Concatenate[M, Tensor, P], Tensor]) -> Call
     """
 
     @wraps(forward)
-    def entered(self: M, x: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def entered(self: M, x: Any, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         return _recorded(self, x) if isinstance(x, fx.Proxy) else forward(self, x, *args, **kwargs)
 
     return entered
@@ -151,7 +153,7 @@ def shaped(fresh: Tensor, shape: Sequence[int]) -> Tensor:
     ``shape`` adds or drops dimensions of 1. An operation in place rewrites the history of a view, and hooks
     that were put on the view are lost: FSDP would then free filters that the backward pass reads.
     """
-    if torch.jit.is_tracing():  # only this way a trace keeps the number of images open
+    if is_traced():  # only this way a trace keeps the number of images open
         return fresh.reshape(*shape)
     if tuple(fresh.shape) == tuple(shape):
         return fresh
@@ -168,14 +170,16 @@ def fill(values: Tensor, drawn: Tensor) -> None:
         from torch.distributed.tensor import distribute_tensor
 
         drawn = drawn.to(values.dtype)
-        values.copy_(distribute_tensor(drawn, values.device_mesh, values.placements))
+        sharded: Any = values
+        values.copy_(distribute_tensor(drawn, sharded.device_mesh, sharded.placements))
 
 
 def unsharded(values: Tensor) -> Tensor:
     """The values; of a sharded parameter those of all ranks, which call this together."""
     if not is_sharded(values):
         return values
-    found: Tensor = values.full_tensor()
+    sharded: Any = values
+    found: Tensor = sharded.full_tensor()
     return found
 
 

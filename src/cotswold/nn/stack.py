@@ -27,6 +27,7 @@ from cotswold.nn.entry import (
     unsharded,
 )
 from cotswold.ops.layout import lay_out
+from cotswold.ops.reverse_mode import is_traced
 
 
 class SparseAutoencoderStack(Layer):
@@ -160,7 +161,7 @@ class SparseAutoencoderStack(Layer):
         alpha = state_dict.get(f"{prefix}alpha")
         if isinstance(alpha, Tensor) and alpha.dim() == 0:
             state_dict[f"{prefix}alpha"] = alpha.view(1)
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]  # untyped
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check(self, x: Tensor) -> None:
         refuse_onnx(self)
@@ -174,7 +175,7 @@ class SparseAutoencoderStack(Layer):
 
     def _norms(self) -> Tensor:
         """|W~|, and 1 for a filter of zeros, which then responds with 0."""
-        differentiable = torch.is_grad_enabled() or torch.jit.is_tracing()  # a trace serves both modes
+        differentiable = torch.is_grad_enabled() or is_traced()  # a trace serves both modes
         learning = self.training or (differentiable and self.filters.requires_grad)
         norms = ops.filter_norms(self.filters) if learning else self.norms
         return torch.where(norms > 0, norms, 1)

@@ -32,6 +32,11 @@ def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
         raise _error(operation)
 
 
+def is_traced() -> bool:
+    """Whether torch.jit traces."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]  # torch hides its type
+
+
 def differentiate(operation: Any, function: type[torch.autograd.Function]) -> None:
     """Give a custom operation the derivatives of the function that calls it, for those who call it bare."""
     operation.register_autograd(function.backward, setup_context=function.setup_context)
@@ -44,7 +49,7 @@ def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any)
     A trace by torch.jit records the custom operation, which can be saved; it could not save the function.
     Raises UserError for DTensors, which torch cannot split over this operation.
     """
-    if torch.jit.is_tracing():
+    if is_traced():
         traced: Tensor = function.forward(*inputs)
         return traced
     try:

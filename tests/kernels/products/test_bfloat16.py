@@ -18,7 +18,7 @@ from tests.conftest import FUZZ
 from tests.kernels.operations import OPERATIONS, Pair, forced, operands, run
 from tests.kernels.processors import ARM
 from tests.ops import reference
-from tests.ops.layers import DEEP, LAYERS, PLAIN, WIDE, layers, random_map, random_weights
+from tests.ops.layers import DEEP, LAYERS, ODD, PLAIN, WIDE, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
@@ -32,7 +32,7 @@ from cotswold.kernels.microkernels.pair_driver import KINDS as PAIR_KINDS
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
 from cotswold.kernels.microkernels.tile import Tile, heights
 from cotswold.kernels.products import choice
-from cotswold.ops import batched
+from cotswold.ops import batched, widened
 
 HOST = this_processor()
 needs_instructions = pytest.mark.skipif(
@@ -222,29 +222,31 @@ def three_products(layer: BlockLocal) -> list[Tensor]:
     ]
 
 
-@needs_instructions
-@pytest.mark.parametrize("layer", [WIDE, DEEP])
-def test_operations_go_to_these_kernels_and_without_instructions_to_torch(
-    layer: BlockLocal, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layer", [WIDE, DEEP, ODD])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("band_bytes", [1, 1 << 21])
+def test_without_instructions_operations_go_to_kernels_of_float32_and_round_once(
+    layer: BlockLocal, dtype: torch.dtype, band_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(available.VARIABLE, raising=False)
-    called = list[str]()
-    for name in OPERATIONS:
-        usual = getattr(batched, name)
-
-        def noted(*arguments: object, name: str = name, usual: object = usual) -> object:
-            called.append(name)
-            assert callable(usual)
-            return usual(*arguments)
-
-        monkeypatch.setattr(batched, name, noted)
-    here = three_products(layer)
-    assert called == []
     monkeypatch.setattr(available, "_has_pairs", lambda: False)
-    for ours, theirs in zip(here, three_products(layer), strict=True):
-        # torch rounds what each block adds to an overlap
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=2**-6 * float(theirs.abs().max()))
-    assert called == OPERATIONS
+    monkeypatch.setattr(widened, "BAND_BYTES", band_bytes)
+    widened._bands.cache_clear()
+    for name in OPERATIONS:
+        monkeypatch.delattr(batched, name)  # several times slower
+    x, y = (random_map(shape, 5).to(dtype) for shape in (layer.input, layer.output))
+    filters = random_weights(layer).to(dtype)
+    for function, first, second in (
+        (ops.local_product, x, filters),
+        (ops.local_adjoint, y, filters),
+        (ops.local_outer, y, x),
+    ):
+        found = function(first, second, layer)
+        expected = function(first.double(), second.double(), layer)
+        assert found.dtype == dtype
+        rounding = torch.finfo(dtype).eps / 2
+        torch.testing.assert_close(found.double(), expected, rtol=1.01 * rounding, atol=1e-4)
+    widened._bands.cache_clear()
 
 
 def test_a_processor_must_have_the_instructions() -> None:
