@@ -24,7 +24,7 @@ from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.operating import explained, operator, overview, run_meant
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.station import STATE, Drained
+from cotswold.cluster.station import DISKS, STATE, Drained
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 
@@ -169,6 +169,12 @@ def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
                 host.close()
 
         assert "stranger" not in lives("revived", 4)
+        for each in folder.glob(f"{STATE}*"):
+            each.unlink()
+        told = lives("revived", 4)
+        assert "state" in told and "stranger" not in told, "it is made again from the disks"
+        for each in (folder / DISKS).glob("*/runs/*"):  # without these that cannot be done
+            each.unlink()
         aside = tmp_path / "state"
         aside.mkdir()
         for each in folder.glob(f"{STATE}*"):  # with what SQLite has beside it
