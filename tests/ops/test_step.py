@@ -35,8 +35,10 @@ STILL = ops.StepRule(rate=1e-9, momentum=0.0)
 def new_state(geometry: StackGeometry, dtype: torch.dtype = torch.float64, seed: int = 0) -> ops.StackState:
     filters = ops.random_filters(geometry.filters, seed, 0, dtype=dtype)
     alpha = torch.tensor(0.7, dtype=torch.float64)
+    masters = filters.float() if dtype in (torch.bfloat16, torch.float16) else None
+    momentum = torch.zeros_like(filters if masters is None else masters)
     return ops.StackState(
-        filters, ops.filter_norms(filters), torch.zeros_like(filters), alpha, torch.ones(()).double()
+        filters, ops.filter_norms(filters), momentum, alpha, torch.ones(()).double(), masters
     )
 
 
@@ -307,3 +309,28 @@ def test_a_step_on_the_cpu_is_the_same_whatever_the_default_device(
             request.getfixturevalue("_another_default_device")
     assert states[1].filters.device.type == "cpu"
     assert torch.equal(states[0].filters, states[1].filters) and torch.equal(*losses)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_filters_learn_as_wide_ones_do_though_each_step_is_below_their_precision(
+    dtype: torch.dtype,
+) -> None:
+    rule, batch = ops.StepRule(2e-4, momentum=0.0), random_map(PLAIN.input, 5)
+    narrow, wide = new_state(PLAIN, dtype), new_state(PLAIN, torch.float32)
+    assert narrow.masters is not None
+    wide.filters.copy_(narrow.filters)
+    wide.norms.copy_(narrow.norms)
+    first = narrow.masters.clone()
+    for _ in range(40):
+        ops.stack_step(narrow, batch.to(dtype), PLAIN, OBJECTIVE, rule)
+        ops.stack_step(wide, batch.float(), PLAIN, OBJECTIVE, rule)
+    moved = (wide.filters - first).norm()
+    assert (narrow.masters - wide.filters).norm() < 0.2 * moved
+    assert torch.equal(narrow.filters, narrow.masters.to(dtype))
+
+
+def test_narrow_filters_without_wide_copies_are_refused() -> None:
+    state = new_state(PLAIN, torch.bfloat16)
+    state.masters = None
+    with pytest.raises(UserError, match=r"would lose the steps of training.*masters=filters.float"):
+        ops.stack_step(state, random_map(PLAIN.input, 5).bfloat16(), PLAIN, OBJECTIVE, STILL)

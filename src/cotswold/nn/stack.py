@@ -125,14 +125,18 @@ class SparseAutoencoderStack(Layer):
         """λ and ε, as `ops.stack_step` wants them."""
         return ops.StackObjective(sparsity=self.sparsity, epsilon=self.epsilon)
 
-    def state(self, momentum: Tensor) -> ops.StackState:
-        """What `ops.stack_step` updates in place, sharing memory; ``momentum`` is shaped as the filters."""
+    def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
+        """What `ops.stack_step` updates in place, sharing memory.
+
+        ``momentum`` is shaped as the filters. ``masters``: float32 copies of filters of bfloat16 or float16.
+        """
         return ops.StackState(
             filters=self.filters.detach(),
             norms=self.norms,
             momentum=momentum,
             alpha=self.alpha.detach().view(()),
             gain=self.gain,
+            masters=masters,
         )
 
     def calibrate(self, x: Tensor) -> None:

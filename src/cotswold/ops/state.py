@@ -24,6 +24,9 @@ class StackState:
     """α, the scale of the responses ``αWx``; no dimensions, float64 or float32."""
     gain: Tensor
     """What the stack's input is multiplied by so that its root mean square is 1; no dimensions."""
+    masters: Tensor | None = None
+    """The filters in float32, if they are bfloat16 or float16; None for wider ones. Steps are added to
+    these, and the filters are their rounded copies: most steps are below the precision of narrow filters."""
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,19 @@ def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
         raise GeometryError(f"a stack needs {name} of the shape {shape}, not {tuple(held.shape)}")
 
 
+def _check_masters(state: StackState) -> None:
+    """Raise UserError for narrow filters to which no small step could be added."""
+    wide = accumulator(state.filters.dtype)
+    if state.filters.dtype == wide:
+        return
+    if state.masters is None or state.masters.dtype != wide:
+        raise UserError(
+            f"filters of {state.filters.dtype} would lose the steps of training, which are smaller than "
+            "their precision; give StackState(masters=filters.float()) and float32 momentum, or float32 filters"
+        )
+    _check_held("masters", state.masters, tuple(state.filters.shape))
+
+
 @torch.no_grad()
 def calibrate(
     state: StackState,
@@ -208,10 +221,11 @@ def stack_step(
     stack's output.
     ``passes`` reaches filters that are not in memory; ``state`` has but their shape then. Holds the maps of
     the stack and the gradient of a few blocks beside the state. Raises GeometryError where shapes do not
-    fit, UserError for an empty batch.
+    fit, UserError for an empty batch, and for filters of bfloat16 or float16 without ``state.masters``.
     """
     batch = _checked(state, batch, geometry)
     _check_held("momentum", state.momentum, _shapes(geometry).filters)
+    _check_masters(state)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha, state.gain
     passes = passes or InMemoryPasses(state, geometry.filters)
@@ -286,7 +300,9 @@ def _move_filters(
 def _same_layout(state: StackState) -> bool:
     """Whether filters and momentum lie as kernels want them, all of one type."""
     tensors = (state.filters, state.momentum, state.norms)
-    return all(one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors)
+    return state.masters is None and all(
+        one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors
+    )
 
 
 def _move_plainly(
@@ -299,6 +315,7 @@ def _move_plainly(
 ) -> None:
     """The same through torch, some blocks at a time."""
     wide = accumulator(state.filters.dtype)
+    moved = state.filters if state.masters is None else state.masters
     for y in range(layer.grid[0]):
         for run in _chunks(layer, y):
             blocks = slice(run.x, run.x + run.blocks)
@@ -307,10 +324,12 @@ def _move_plainly(
             outer_run(inside, *decoding, run, layer, beta=0)
             outer_run(inside, *encoding, run, layer, beta=1)
             rules.move(
-                state.filters[y, blocks],
+                moved[y, blocks],
                 state.norms[y, blocks],
                 state.momentum[y, blocks],
                 gradient,
                 alpha,
                 rule,
             )
+            if moved is not state.filters:
+                state.filters[y, blocks] = moved[y, blocks]
