@@ -177,7 +177,7 @@ def _check_masters(state: StackState) -> None:
     if state.masters is None or state.masters.dtype != wide:
         raise UserError(
             f"filters of {state.filters.dtype} would lose the steps of training, which are smaller than "
-            "their precision; give StackState(masters=filters.float()) and float32 momentum, or float32 filters"
+            "their precision; give StackState(masters=filters.float()) and float32 momentum, or wider filters"
         )
     _check_held("masters", state.masters, tuple(state.filters.shape))
 
