@@ -200,10 +200,12 @@ def part_of(loader: DataLoader[Any], indices: Sequence[int], *, held: bool) -> D
     """A plain loader with the same settings over part of its data set; in order if it is ``held`` for
     validation."""
     assert is_plain(loader), "others have samples of their own choice"
+    part, sampler = Subset(loader.dataset, indices), loader.sampler
+    shuffled = not held and isinstance(sampler, RandomSampler)
     return DataLoader(
-        Subset(loader.dataset, indices),
+        part,
         loader.batch_size,
-        shuffle=not held and type(loader.sampler) is RandomSampler,
+        sampler=RandomSampler(part, generator=sampler.generator) if shuffled else None,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
