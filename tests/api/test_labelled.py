@@ -68,5 +68,7 @@ def test_labels_that_the_run_cannot_know_are_refused(run: cotswold.Run, tmp_path
     np.savez(tmp_path / "numbers.npz", x=np.zeros((3, 2), np.float32), y=np.zeros((3, 1), np.float32))
     with pytest.raises(SourceError, match="has 1 numbers to predict, and the run learnt 2 classes"):
         cotswold.evaluate(run, source=tmp_path / "numbers.npz")
+    with pytest.raises(UserError, match="labels says where those of a source are"):
+        cotswold.evaluate(run, labels="file")
     with pytest.raises(UserError, match="give one of source and split"):
         cotswold.evaluate(run, source=tmp_path / "up.npz", split="train")

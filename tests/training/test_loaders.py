@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from cotswold.errors import CheckpointError, UserError
 from cotswold.training.datasets import Samples, split_samples, training_batches, validation_batches
-from cotswold.training.loaders import resume_note
+from cotswold.training.loaders import generators_of, resume_note
 from cotswold.training.module_batch import map_style
 from cotswold.training.patterns import SamplePatterns
 
@@ -167,6 +167,13 @@ def test_a_fraction_for_validation_leaves_a_loader_its_settings() -> None:
     assert not set(seen) & set(judged) and min(seen + judged) >= 100
     with pytest.raises(UserError, match="Doubled, which chooses samples itself"):
         split_samples(Doubled(numbered()), 0.3, BATCH, 7)
+
+
+def test_a_fraction_for_validation_leaves_a_sampler_its_generator() -> None:
+    drawn = torch.Generator().manual_seed(3)
+    loader = DataLoader(numbered(), 3, sampler=RandomSampler(numbered(), generator=drawn))
+    learnt, _ = split_samples(loader, 0.3, BATCH, 7)
+    assert isinstance(learnt, DataLoader) and generators_of(learnt) == [drawn]
 
 
 def test_validation_draws_nothing_of_what_training_draws() -> None:

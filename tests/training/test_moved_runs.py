@@ -70,6 +70,22 @@ def test_samples_that_are_others_are_refused_at_a_new_place(run: Path, is_store_
         resumed(run, "data.source=new/x.npy")
 
 
+def test_other_samples_are_refused_although_the_store_of_the_run_is_where_stores_are_kept(run: Path) -> None:
+    shutil.move("new/stores", "stores")
+    samples = np.load("new/x.npy")
+    samples[7, 2] += 1
+    np.save("new/x.npy", samples)
+    with pytest.raises(StoreError, match="is not the one that"):
+        resumed(run, "data.source=new/x.npy")
+
+
+def test_a_store_serves_a_moved_run_whose_samples_are_gone(run: Path) -> None:
+    shutil.move("new/stores", "stores")
+    finish(resumed(run, "data.source=new/x.npy"))
+    Path("new/x.npy").unlink()
+    assert store_of(RunDirectory.open(run)).splits["train"] == 48
+
+
 def test_the_folder_of_its_store_is_all_that_a_moved_run_needs(run: Path) -> None:
     Path("new/x.npy").unlink()
     finish(resumed(run, stores=Path("new/stores")))

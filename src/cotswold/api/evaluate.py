@@ -73,13 +73,15 @@ def evaluate(
                     f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
                     f"out {' and '.join(useless)}"
                 )
+            if source is None and labels is not None:
+                raise UserError("labels says where those of a source are; name the source too")
             if source is not None and split is not None:
                 raise UserError("a source has no split of the run's store; give one of source and split")
             if source is None:
                 return judge_split(known, split, display)
             check_path("the source", source)
             return judge_source(known, source, labels, display)
-        if source is not None or split is not None:
+        if any(each is not None for each in (source, split, labels)):
             raise UserError(
                 f"{_named(run)} has learnt without labels, and has no accuracy on samples; its neurons are "
                 "tested on positives and negatives"

@@ -131,7 +131,7 @@ def _split_of(store: Store, split: str | None) -> str:
 
 
 def _labels_of(recipe: Recipe, kind: str) -> Labels:
-    """Where the labels of the run's own samples were."""
+    """The place of the labels of the run's own samples."""
     own: Labels = getattr(recipe.data, "labels", "none")
     if recipe.data.store is None and own != "none":
         return own

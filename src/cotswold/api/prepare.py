@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cotswold.api.display import display_for
 from cotswold.api.given import check_number, check_path, check_truth, check_whole
 from cotswold.errors import UserError
+from cotswold.files import expanded
 
 if TYPE_CHECKING:
     from cotswold.data import Preparation, Source, Store, Summary, VectorPreparation, VectorSource
@@ -92,7 +93,7 @@ def prepare(
     for name, truth in truths.items():
         check_truth(name, truth)
     if recheck:
-        contents.forget(Path(source).expanduser())
+        contents.forget(expanded(source))
     found = data.open_samples(source, include=include, exclude=exclude, labels=labels)
     asked = {
         "size": size,

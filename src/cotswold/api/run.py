@@ -97,8 +97,9 @@ class Run:
         of the one with the best validation.
 
         It takes samples as the run prepares them (`cotswold.features` and `cotswold.predict` prepare them by
-        themselves). Read again where there are newer checkpoints. Raises RunError where there is none yet,
-        MemoryLimitError before anything is built where it does not fit.
+        themselves), and gives numbers to predict as it learnt them, standardised. Read again where
+        there are newer checkpoints. Raises RunError where there is none yet, MemoryLimitError before anything
+        is built where it does not fit.
         """
         from cotswold import training
         from cotswold.checkpoint import Checkpoints

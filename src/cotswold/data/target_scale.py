@@ -26,7 +26,7 @@ class TargetScale:
 
     @classmethod
     def of(cls, targets: NDArray[Any]) -> TargetScale:
-        """That of targets (sample, number)."""
+        """The scale of targets (sample, number)."""
         wide = targets.astype(np.float64)
         constant = wide.min(0) == wide.max(0)
         mean = np.where(constant, wide[0], wide.mean(0))
@@ -45,7 +45,7 @@ class TargetScale:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know, a sentence each."""
+        """Sentences for people: that targets are standardised, and which are constant."""
         found = [
             "numbers to predict are standardised (mean 0 and deviation 1 over the training split): losses of "
             "a run are in these units; predict and evaluate give the numbers themselves"

@@ -63,15 +63,17 @@ def _plain_norms(filters: Tensor) -> Tensor:
 
 
 def _in_range(filters: Tensor, norms: Tensor) -> Tensor:
-    """The norms, again by scaled filters where a sum of squares is too small or too large for its type."""
+    """Correct norms, a new tensor, in place: by scaled filters where a sum of squares is out of its type's
+    range."""
     limits = torch.finfo(norms.dtype)
     lost = ~((norms > (limits.tiny / limits.eps) ** 0.5) & norms.isfinite())
     if not lost.any():
         return norms
-    wide = filters.to(norms.dtype)
-    largest = wide.abs().amax((2, 3))
+    chosen = filters.movedim(4, 2)[lost].to(norms.dtype)  # filters of zeros are among them: not all is copied
+    largest = chosen.abs().amax((1, 2), keepdim=True)
     scale = torch.where((largest > 0) & largest.isfinite(), largest, 1)
-    return torch.where(lost, _plain_norms(wide / scale[:, :, None, None]) * scale, norms)
+    norms[lost] = (torch.linalg.vector_norm(chosen / scale, dim=(1, 2), keepdim=True) * scale).flatten()
+    return norms
 
 
 @torch.library.custom_op("cotswold::filter_norms", mutates_args=())

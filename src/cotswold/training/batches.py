@@ -1,4 +1,4 @@
-"""What a data set or DataLoader hands out, as a batch: a tensor, or inputs of several parts, and targets.
+"""Batches of what a data set or DataLoader gives: a tensor, or inputs of several parts, and targets.
 
 Knows: what torch's collate function makes of samples, how a module is called with several inputs. Does not
 know: orders of samples, losses.
@@ -86,8 +86,10 @@ def parts_of(inputs: object) -> list[Tensor]:
 
 
 def batch_of(item: object, device: torch.device) -> Batch:
-    """What a DataLoader gives, as a batch on a device; raises UserError where that is no input and target, or
-    input, target and weight."""
+    """A batch, on a device, of an item of a DataLoader.
+
+    Raises UserError for an item that is neither input and target, nor input, target and weight.
+    """
     if isinstance(item, tuple | list) and len(item) in (2, 3) and isinstance(item[1], Tensor):
         inputs, targets, weights = _inputs(item[0]), item[1], item[2:]
         if inputs is not None and all(_is_weight(each, len(targets)) for each in weights):

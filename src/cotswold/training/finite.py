@@ -24,7 +24,7 @@ def check_finite(batch: Batch, what: str = "the data set") -> None:
 
 @torch.no_grad()
 def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
-    """Which sample of a batch is not finite, and what to do about it; empty if all are finite."""
+    """A sentence that names the first sample of a batch that is not finite; empty if all are finite."""
     inputs = [("input", each) for each in parts_of(batch.inputs)]
     for part, values in (*inputs, ("target", batch.targets)):
         if not isinstance(values, Tensor) or not (values.is_floating_point() or values.is_complex()):
@@ -43,7 +43,7 @@ def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
 
 @torch.no_grad()
 def remedy_of_scale(batch: Batch) -> str:
-    """What to do if large numbers in a batch have made the loss infinite; empty if there are none."""
+    """A remedy for large numbers in a batch, which can make the loss infinite; empty if there are none."""
     for what, values in (("targets", batch.targets), ("samples", batch.inputs)):
         if isinstance(values, Tensor) and values.is_floating_point() and values.numel():
             most = float(values.abs().max())

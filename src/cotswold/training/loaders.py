@@ -134,7 +134,7 @@ class LoadedBatches:
 
     @property
     def _nature(self) -> dict[str, object]:
-        """What a loader must agree in with that of the run."""
+        """Properties in which a loader must agree with that of the run."""
         loader = self._loader
         sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
         return {
@@ -200,10 +200,13 @@ def part_of(loader: DataLoader[Any], indices: Sequence[int], *, held: bool) -> D
     """A plain loader with the same settings over part of its data set; in order if it is ``held`` for
     validation."""
     assert is_plain(loader), "others have samples of their own choice"
+    part, sampler = Subset(loader.dataset, indices), None
+    if not held and isinstance(loader.sampler, RandomSampler):
+        sampler = RandomSampler(part, generator=loader.sampler.generator)
     return DataLoader(
-        Subset(loader.dataset, indices),
+        part,
         loader.batch_size,
-        shuffle=not held and type(loader.sampler) is RandomSampler,
+        sampler=sampler,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,

@@ -246,6 +246,7 @@ class ModuleJob(Job):
                 batches.epoch_steps,
                 validation,
                 spread=one_tensor,  # a partitioned module takes whole batches
+                warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
         return ModuleSteps(strategy, batches, recorder, self.team)

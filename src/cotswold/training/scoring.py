@@ -24,7 +24,7 @@ class Score:
     judged: int
     """Targets that can be right or wrong."""
     right: int | None
-    """How many of them are right; None if targets are neither classes nor answers of a detector."""
+    """The number of right ones; None if targets are neither classes nor answers of a detector."""
     targets: int
     """All targets, also those that the loss leaves out."""
 
@@ -40,7 +40,7 @@ class Score:
 
     @property
     def sums(self) -> Mapping[str, float]:
-        """What adds up over batches, in samples: ``right``, and ``left_out`` if targets are left out."""
+        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are left out."""
         if self.right is None:
             return {}
         right, left_out = self.right * self.samples / max(1, self.targets), self.samples - self.weight

@@ -185,20 +185,23 @@ def store_of(
     began = recipes.load(run.recipe)
     if recipe is None:
         recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
-    store = None
-    if _places(recipe) != _places(began):
+    store, folder = None, STORES if place is None else Path(place).parent
+    target = stores or (folder if os.access(folder, os.W_OK) else STORES)
+    is_moved = _places(recipe) != _places(began)
+    if is_moved:
         if identity is None:
             raise RunError(
                 f"{run.path} does not say which samples it learnt from, so that none but those in its own "
                 "recipe will do; leave data.source and data.store as they are there"
             )
+        with suppress(SourceError):  # samples that are gone may have left their store
+            store = open_store(recipe, target, progress)
     elif stores is None:
         store = kept_store(run)
     if store is None and recipe.data.store is None:
         store = _found_in(stores or STORES, recipe.name, identity)
     if store is None:
-        folder = STORES if place is None else Path(place).parent
-        store = open_store(recipe, stores or (folder if os.access(folder, os.W_OK) else STORES), progress)
+        store = open_store(recipe, target, progress)
     if identity is not None and store.identity != identity:
         raise StoreError(
             f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "

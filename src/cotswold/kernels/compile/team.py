@@ -25,7 +25,7 @@ PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uin
 """``GOMP_parallel(work, job, threads, flags)``"""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 FIELDS = 3
-"""What a team is told: the address of its work, that of the job, the register."""
+"""Fields of a team's order: the address of its work, that of the job, the register."""
 
 Enter = Callable[[int, int, int, int], None]
 """``enter(parallel, work, job, threads)``: have a pool call ``work(job)`` with the caller's register."""

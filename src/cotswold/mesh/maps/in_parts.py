@@ -177,23 +177,12 @@ def attribute_of(function: Callable[..., Any]) -> str | None:
     return name
 
 
-ALIKE = frozenset(
-    (
-        *("is_cpu", "is_cuda", "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_nested"),
-        *(
-            "is_quantized",
-            "is_sparse",
-            "is_sparse_csr",
-            "is_vulkan",
-            "is_xla",
-            "is_xpu",
-            "itemsize",
-            "layout",
-        ),
-        *("is_complex", "is_conj", "is_contiguous", "is_inference", "is_neg", "is_signed", "element_size"),
-        *("layout", "get_device", "grad_fn", "is_leaf", "_version", "is_floating_point"),
-    )
-)
+_ALIKE = """
+    is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse
+    is_sparse_csr is_vulkan is_xla is_xpu is_complex is_conj is_contiguous is_floating_point is_inference
+    is_leaf is_neg is_signed itemsize element_size layout get_device grad_fn _version
+"""
+ALIKE = frozenset(_ALIKE.split())
 """Attributes and methods that a part has as the whole has them."""
 
 

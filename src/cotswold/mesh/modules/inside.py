@@ -79,7 +79,7 @@ def check_root(partitioned: nn.Module) -> None:
     for part in partitioned.modules():
         if part is partitioned:
             continue
-        if part._compiled_call_impl is not None or hasattr(part, "_orig_mod"):
+        if part._compiled_call_impl is not None or "_orig_mod" in part._modules:
             raise UserError(
                 f"{_called(part, partitioned)} is compiled inside of a partitioned module: torch.compile "
                 "knows no messages between ranks; leave torch.compile out"
