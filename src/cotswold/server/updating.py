@@ -221,7 +221,8 @@ class Updates(Generic[Values]):
             refusal = self._refusal(update, str(error))
             self._parts.pop(update.session, None)
             session.took(update.number, update.checkpoint, is_empty=False)
-            session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
+            samples = update.samples if are_apart(update.samples) else ()
+            session.has_missed(samples, refusal, self._repeats(samples))
             return [*sends, Send(session.name, refusal)]
         self.taken += not update.parts
         self._parts.pop(update.session, None)
@@ -236,12 +237,14 @@ class Updates(Generic[Values]):
     def _is_repeat(self, update: Update) -> bool:
         """Whether the shards have all samples of an update: another session pushed them, and other servers
         have lost them, or never had them. Raises RefusedError where the shards have a part of them."""
-        if not self.settings.deals:
-            return False
-        applied = self._sessions.applied_of(update.samples)
+        applied = self._repeats(update.samples)
         if applied and size(applied) < size(update.samples):
             raise RefusedError("places", f"samples {applied} of {update.samples} are applied here already")
         return bool(applied)
+
+    def _repeats(self, samples: Ranges) -> Ranges:
+        """Those of these samples that the shards have."""
+        return self._sessions.applied_of(samples) if self.settings.deals else ()
 
     def _repeated(self, session: Session, update: Update) -> Send:
         """The answer to an update of samples that are in the shards."""
