@@ -66,6 +66,7 @@ from cotswold.server.messages import (
     PulledNewer,
     PullFrozen,
     PullNewer,
+    Ranges,
     Send,
     ToUpdates,
     Update,
