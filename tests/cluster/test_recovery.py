@@ -12,7 +12,7 @@ import pytest
 
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
-from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER, TERMS, found_on, recover, recover_alone
+from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.saved_buckets import write_saved
 from cotswold.cluster.state import Place
@@ -21,9 +21,8 @@ from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import Map
-from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.saved import ASIDE, Saved
-from cotswold.server.messages import Change, FoundSaved, Group
+from cotswold.server.messages import Change, Group
 from cotswold.server.staleness import Staleness
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"
@@ -105,22 +104,10 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     found, leading = written(state)
     assert found.runs == {RUN: TEXT}
     assert found.groups == {
-        name: Group(name, 3 + TERMS, f"server-a-{int(name in BUCKETS[:2])}.restored") for name in BUCKETS
+        name: Group(name, 3, f"server-a-{int(name in BUCKETS[:2])}.restored") for name in BUCKETS
     }, "the disk that has lost the least"
     assert leading[CLUSTER] == NAME and json.loads(leading[LEADER])[1] > 1_000_000
     assert recover_alone(state, tmp_path / "servers") == "", "it is sound"
-
-
-def test_a_server_that_led_in_a_term_of_which_no_disk_knows_takes_the_group(tmp_path: Path) -> None:
-    bucket = BUCKETS[0]
-    disk(tmp_path, "server-a-0", rank=(0, 3, 7))
-    recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
-    group = written(tmp_path / "state.sqlite")[0].groups[bucket]
-    revival = Revival(group, 0.0)
-    for each in (FoundSaved(bucket, "server-a-0.1", 0, 3, 7), FoundSaved(bucket, "server-b-0", 0, 9, 2)):
-        revival.heard(each, 0.0)
-    revived = revival.decided(["server-a-0.1", "server-b-0"], (), 0.0, (3.0, 30.0))
-    assert revived is not None and revived.primary == "server-b-0" and revived.term > 9
 
 
 def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> None:
@@ -128,9 +115,7 @@ def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> No
     disk(tmp_path, "server-a-1", rank=(0, 3, 900))
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     found, _ = written(tmp_path / "state.sqlite")
-    assert set(found.groups.values()) == {
-        Group(each, 5 + TERMS, "server-a-0.restored", life=4) for each in BUCKETS
-    }
+    assert set(found.groups.values()) == {Group(each, 5, "server-a-0.restored", life=4) for each in BUCKETS}
 
 
 def test_a_host_that_has_not_everything_leaves_it_to_an_operator_who_names_the_others(tmp_path: Path) -> None:

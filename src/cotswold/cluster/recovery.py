@@ -41,9 +41,6 @@ from cotswold.server.names import counted, run_of
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
 """Of a server's disk: the name of its cluster, and what is said of each run of which it has a bucket."""
 _NAME_BYTES, _DESCRIPTION_BYTES = 200, 4 << 20
-TERMS = 1 << 12
-"""Terms that a bucket may have had of which no disk here knows. A server that acts in one of them accepts a
-group of a later term only."""
 _NAMED_MOST = 3
 """Buckets that a sentence names."""
 _MOVED = re.compile(rf"{re.escape(ASIDE)}[0-9]+$")
@@ -114,9 +111,9 @@ class Found:
 
     @property
     def groups(self) -> list[Group]:
-        """One of each bucket, whose primary is the disk that has the most of it, of a term after all."""
+        """One of each bucket, whose primary is the disk that has the most of it."""
         return [
-            Group(bucket, term + TERMS, restored_on(disk), life=life)
+            Group(bucket, term, restored_on(disk), life=life)
             for bucket, ((life, term, _), disk) in sorted(self.ranks.items())
         ]
 

@@ -33,6 +33,9 @@ from dataclasses import dataclass, field
 from cotswold.server.copies.saved import disk_of, is_restored
 from cotswold.server.messages import FindSaved, FoundSaved, Group, Send
 
+RESTORED_TERMS = 1 << 12
+"""Terms that a bucket may have had of which a state that was made from disks knows nothing. A server that was
+the primary in one of them takes a group of a later term only."""
 _AGAIN_RETRIES = 4
 """After so many whoever has nothing is asked again."""
 
@@ -123,7 +126,8 @@ class Revival:
         most = max(able.values(), key=lambda each: (*_rank(each), each.server))
         if self._is_elsewhere(most, now - patience[1]):
             return None
-        term = self.group.term + 1
+        more = RESTORED_TERMS if is_restored(self.group.primary) else 1
+        term = max(self.group.term, most.term) + more
         return Group(self.group.bucket, term, most.server, life=term)
 
 
