@@ -112,8 +112,6 @@ class Updates(Generic[Values]):
         """How many updates, by the first word of the reason."""
         self.taken = 0
         """How many updates, and parts of such, were taken as they came."""
-        self.repeated = 0
-        """How many updates had samples that were applied here already."""
         self._parts: dict[int, Parts[Values]] = {}
         """Of the next update of each session whose replica has several ranks."""
         self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
@@ -253,7 +251,6 @@ class Updates(Generic[Values]):
         session.took(update.number, update.checkpoint, is_empty=False)
         answer = self._applied(update)
         session.has_applied(update.samples, answer)
-        self.repeated += 1
         return Send(session.name, answer)
 
     def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
@@ -518,7 +515,7 @@ class Updates(Generic[Values]):
                     for name in names
                 },
                 tuple(self.versions[number] for number in self._server.numbers),
-                self._sessions.cut(self.books.order.known),
+                self._sessions.cut(self.books.known_at(checkpoint)),
             )
         )
         return sends
