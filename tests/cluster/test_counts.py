@@ -14,6 +14,7 @@ from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_opening import OpenedReplicas
 from cotswold.cluster.replicas import Replicas
+from cotswold.server.dispatching import State
 from cotswold.server.messages import Send
 
 
@@ -54,6 +55,12 @@ class Deaf(BucketConversation):
             for each in self._answers:
                 hear(each)
         self._answers.clear()
+
+
+def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
+    machine = SimpleNamespace(state=State.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
+    conversation = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
+    Replicas(OpenedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
 
 
 def test_a_server_that_did_not_hear_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

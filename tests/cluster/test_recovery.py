@@ -21,7 +21,7 @@ from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import Map
-from cotswold.server.copies.saved import Saved
+from cotswold.server.copies.saved import ASIDE, Saved
 from cotswold.server.messages import Change, Group
 from cotswold.server.staleness import Staleness
 
@@ -139,7 +139,7 @@ def test_disks_that_contradict_each_other_make_no_state(tmp_path: Path) -> None:
         each: recover_alone(tmp_path / each / "state.sqlite", tmp_path / each / "servers")
         for each in ("one", "two", "three")
     }
-    assert "is of cluster abc-1, and" in why["one"] and "say different things of run" in why["two"]
+    assert "is of cluster abc-1, and" in why["one"] and "describe it differently" in why["two"]
     assert "no disk has its description" in why["three"]
     assert not list(tmp_path.rglob("state.sqlite*"))
 
@@ -148,6 +148,31 @@ def test_a_run_that_is_left_out_is_in_no_state(tmp_path: Path) -> None:
     found = found_on([disk(tmp_path, "server-a-0", text="")])
     with pytest.raises(UserError, match="no bucket of a cluster"):
         recover(tmp_path / "state.sqlite", found, [RUN])
+
+
+def test_only_runs_that_are_in_the_state_must_be_described_alike(tmp_path: Path) -> None:
+    places = [disk(tmp_path, "server-a-0"), disk(tmp_path, "server-a-1")]
+    for number, place in enumerate(places):
+        (place / RUNS_FOLDER / "0123456789abcdef").write_text(f"left by release {number}")
+    assert found_on(places).runs == (RUN,)
+    recover(tmp_path / "state.sqlite", found_on(places))
+
+
+def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
+    """No server opens it again: controllers would wait for it for ever."""
+    disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
+    disk(tmp_path, "server-a-0")
+    told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
+    assert "is made again" in told
+    groups = written(tmp_path / "state.sqlite")[0].groups
+    assert {each.primary for each in groups.values()} == {"server-a-0.restored"}
+
+
+def test_a_description_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    place = disk(tmp_path, "server-a-0", text="")
+    (place / RUNS_FOLDER / RUN).mkdir(parents=True)
+    told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
+    assert f"{place / RUNS_FOLDER / RUN} cannot be read" in told
 
 
 def test_a_state_that_has_runs_is_never_written_over(tmp_path: Path) -> None:

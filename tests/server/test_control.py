@@ -531,7 +531,7 @@ def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() 
     ]
     said += restored(desk, 4.0, ["a.1", "b"])
     assert desk.group.primary == "a.1" and desk.group.life
-    assert f"{BUCKET}: restored; a.1 begins with what its disk has, term 6" in " ".join(said)
+    assert f"{BUCKET}: restored; a.1 begins with what its disk has, term 1005" in " ".join(said)
     assert not any(each in " ".join(said) for each in ("lost", "said nothing", "copies were", "ended"))
     desk.tell("operator", Look())
     (looked,) = [each.message for each in desk.take(Looked)]

@@ -265,6 +265,19 @@ def test_whoever_has_lost_the_least_begins_another_life() -> None:
     assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
 
 
+def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_take_its_groups() -> None:
+    """The state was made from disks that are older than what a server has in memory."""
+    asked = revival("a.restored")
+    for each in (found("a.1", term=3), found("b", term=9, index=2)):
+        asked.heard(each, 0.0)
+    decided = asked.decided(["a.1", "b"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.primary == "b" and decided.term > 9
+    alone = revival("a.restored")
+    alone.heard(found("a.1", term=3), 0.0)
+    decided = alone.decided(["a.1"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.term > 9, "b may come later"
+
+
 def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
     """A member may have been left out a moment before all died, and its disk have everything."""
     asked = revival("a")

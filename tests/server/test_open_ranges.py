@@ -19,13 +19,13 @@ class Server:
 
     def __init__(self, name: str) -> None:
         self.name, self.sessions = name, Sessions("run")
+        self.freezes = True
 
     def obey(self, order: Order, saved: int | None = None) -> Ordered:
         self.sessions.live(dict(order.sessions), 0, is_under_way=False)
         self.sessions.settle(order.forgotten)
-        return Ordered(
-            order.number, self.name, self.sessions.said(order.known), order.checkpoint, 0, saved=saved
-        )
+        frozen = order.checkpoint if self.freezes else 0
+        return Ordered(order.number, self.name, self.sessions.said(order.known), frozen, 0, saved=saved)
 
 
 class Training:
@@ -56,7 +56,10 @@ class Training:
             told = sum(len(applied) for _, applied, _ in answer.samples)
             kept = sum(len(session.samples) for _, session in server.sessions)
             self.longest = max(
-                self.longest, told, len(order.known) + len(order.closed), kept * (saved is None)
+                self.longest,
+                told,
+                len(order.known) + len(order.closed),
+                kept * (saved is None and server.freezes),
             )
 
     def train(self, name: str) -> None:
@@ -88,6 +91,17 @@ def test_an_order_and_its_answers_name_few_ranges_while_an_early_one_is_open() -
 def test_answers_name_few_ranges_while_no_disk_has_what_counts() -> None:
     training = Training()
     training.run(100, saved=0)
+    assert training.dispatcher.ledger.total.counted == 100 * 4 * _HAND
+    assert training.longest <= 8, f"{training.longest} ranges, of 400 that were handed out"
+
+
+def test_answers_name_few_ranges_while_a_checkpoint_is_open() -> None:
+    training = Training()
+    training.dispatcher.begin_checkpoint()
+    for server in training.servers:
+        server.freezes = False
+    training.run(100)
+    assert training.dispatcher.is_freezing
     assert training.dispatcher.ledger.total.counted == 100 * 4 * _HAND
     assert training.longest <= 8, f"{training.longest} ranges, of 400 that were handed out"
 

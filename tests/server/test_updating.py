@@ -20,6 +20,7 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
+from cotswold.server.ranges import common
 from cotswold.server.staleness import Policy, Staleness
 
 
@@ -344,6 +345,17 @@ def test_an_update_of_which_a_part_is_applied_is_refused() -> None:
     refusal = talk.refused(replace(GRADIENT, session=2, samples=((3, 6),)))
     assert refusal.reason.startswith("places: samples ((3, 5),) of ((3, 6),)") and not refusal.again
     assert talk.drain() == [] and talk.weights == weights
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 3}, {"samples": ((3, 9),)}])
+def test_a_refused_update_leaves_those_of_its_samples_applied_that_are(wrong: dict[str, object]) -> None:
+    talk = Talk(deals=True)
+    talk.applied(GRADIENT)
+    talk.give(sessions=((2, "two"),))
+    talk.refused(replace(GRADIENT, session=2, **wrong))  # type: ignore[arg-type]
+    (said,) = [each for each in talk.give() if isinstance(each, Ordered)]
+    ((_, applied, missed),) = said.samples
+    assert applied == common(((0, 5),), missed) and missed, "torn where other servers refuse it, too"
 
 
 def test_samples_that_are_settled_are_known_no_more() -> None:

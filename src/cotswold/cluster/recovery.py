@@ -17,11 +17,12 @@ memories and on all disks before anybody leads.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cotswold.cluster.blocks import BlockStore, Bucket, DamagedError, Head
@@ -33,7 +34,7 @@ from cotswold.errors import CotswoldError, FormatError, StoreError, UserError
 from cotswold.files.durable import PARTIAL, sync_folder
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import BUCKETS, RUNS, items_of
-from cotswold.server.copies.saved import restored_on
+from cotswold.server.copies.saved import ASIDE, restored_on
 from cotswold.server.messages import Group
 from cotswold.server.names import counted, run_of
 
@@ -42,6 +43,7 @@ CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
 _NAME_BYTES, _DESCRIPTION_BYTES = 200, 4 << 20
 _NAMED_MOST = 3
 """Buckets that a sentence names."""
+_MOVED = re.compile(rf"{re.escape(ASIDE)}[0-9]+$")
 _Rank = tuple[int, int, int]
 
 
@@ -59,11 +61,13 @@ class Found:
     """By run."""
     ranks: dict[str, tuple[_Rank, str]] = field(default_factory=dict)
     """The best rank of each bucket, and the disk that has it."""
+    contradictions: dict[str, str] = field(default_factory=dict)
+    """By run: which files describe it differently."""
 
     def without(self, runs: Collection[str]) -> Found:
         """The same but for these runs."""
         ranks = {name: each for name, each in self.ranks.items() if run_of(name) not in runs}
-        return Found(self.clusters, self.descriptions, ranks)
+        return replace(self, ranks=ranks)
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -90,6 +94,8 @@ class Found:
                 )
 
     def _lacking(self, run: str) -> str:
+        if run in self.contradictions:
+            return self.contradictions[run]
         text = self.descriptions.get(run)
         if text is None:
             return "no disk has its description"
@@ -134,11 +140,12 @@ class Found:
 
 
 def found_on(disks: Iterable[Path]) -> Found:
-    """What these disks of servers have; raises ContradictionError where a disk cannot be read as a whole."""
+    """What these disks of servers have, but for damaged ones that a server has moved aside: no server opens
+    those again. Raises ContradictionError if a disk cannot be read."""
     found = Found()
     descriptions: dict[str, dict[str, Path]] = defaultdict(dict)
     for disk in disks:
-        if not (disk / "format.json").is_file():
+        if _MOVED.search(disk.name) or not (disk / "format.json").is_file():
             continue
         heads = _heads(disk)
         if not heads:
@@ -153,9 +160,7 @@ def found_on(disks: Iterable[Path]) -> Found:
                 found.ranks[bucket] = rank, disk.name
     for run, texts in descriptions.items():
         if len(texts) > 1:
-            raise ContradictionError(
-                f"{' and '.join(map(str, texts.values()))} say different things of run {run}"
-            )
+            found.contradictions[run] = f"{' and '.join(map(str, texts.values()))} describe it differently"
         found.descriptions[run] = next(iter(texts))
     return found
 
@@ -180,9 +185,14 @@ def _rank(name: str, head: Head) -> _Rank:
 
 
 def _text(path: Path, most: int) -> str:
-    with suppress(FileNotFoundError):
+    try:
         return path.read_bytes()[:most].decode(errors="replace")
-    return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ContradictionError(
+            f"{path} cannot be read ({error.strerror}); name the disks without this one"
+        ) from error
 
 
 def is_sound(state: Path) -> bool:

@@ -197,9 +197,10 @@ class Replicas:
         """Hand out no more, and wait until all that was handed out is settled: the vectors then have exactly
         the samples that count, and do not change. Raises as `proceed`.
 
-        Samples that some servers have and others lack are handed out first, until all have them."""
+        Samples that some servers have and others lack are handed out first, until all have them. Once the
+        training is over nothing is handed out: `snapshot` says that these are torn."""
         self._machine.is_paused, ledger = True, self._machine.ledger
-        self._conversation.wait(lambda: not (ledger.open or ledger.divided))
+        self._conversation.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
 
     def go_on(self) -> None:
         """Hand out samples again."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from cotswold.server.freezing import Frozen
-from cotswold.server.messages import Order
+from cotswold.server.messages import Order, Ranges
 from cotswold.server.session import Sessions
 from cotswold.server.shard import Values
 from cotswold.server.versions import later
@@ -53,6 +53,8 @@ class Books(Generic[Values]):
         """The newest order that the disk knew with which this life began."""
         self.life = 0
         """Which life of the shards this is; the primary alone knows it."""
+        self._known: tuple[int, Ranges] = 0, ()
+        """The newest checkpoint that an order began here, and the places that the coordinator knew then."""
         self._changed = Changed()
 
     @property
@@ -87,11 +89,17 @@ class Books(Generic[Values]):
 
     def obey(self, order: Order) -> None:
         """The newest order is this."""
+        if order.checkpoint > self.order.checkpoint:
+            self._known = order.checkpoint, order.known
         self.order, self.rates = order, dict(order.rates)
         self._changed.order = True
         if self.frozen is not None and self.frozen.checkpoint <= order.taken:
             self.frozen = None
             self._changed.frozen = True
+
+    def known_at(self, checkpoint: int) -> Ranges:
+        """Places that the coordinator knew when a checkpoint began; nothing if another copy heard that."""
+        return self._known[1] if self._known[0] == checkpoint else ()
 
     def freeze(self, frozen: Frozen[Values]) -> None:
         """All markers of a checkpoint are in, and this is its state."""

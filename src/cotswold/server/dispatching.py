@@ -394,7 +394,7 @@ class Dispatcher:
         sessions = tuple((member.session, member.name) for member in self.members)
         forgotten, known = self._saved.settled, self.ledger.settled
         if self.is_freezing:  # the state of a checkpoint has all that was applied since it began
-            forgotten, known = self._order.forgotten, common(self._order.known, known)
+            forgotten = self._order.forgotten
         is_first = bool(forgotten) and forgotten[0][0] == 0
         return Order(
             self._order.number,

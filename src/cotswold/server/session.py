@@ -82,8 +82,9 @@ class Session:
         self.samples, self.answer = added(self.samples, samples), answer
         self.is_waiting, self.is_changed = False, True
 
-    def has_missed(self, samples: Ranges, answer: UpdateRefused) -> None:
-        """An update of these samples was refused for ever."""
+    def has_missed(self, samples: Ranges, answer: UpdateRefused, applied: Ranges = ()) -> None:
+        """An update of these samples was refused for ever; another session had ``applied`` some of them."""
+        self.samples = added(self.samples, applied)
         self.missed, self.answer = added(self.missed, samples), answer
         self.is_waiting, self.is_changed = False, True
 

@@ -66,6 +66,7 @@ from cotswold.server.messages import (
     PulledNewer,
     PullFrozen,
     PullNewer,
+    Ranges,
     Send,
     ToUpdates,
     Update,
@@ -111,8 +112,6 @@ class Updates(Generic[Values]):
         """How many updates, by the first word of the reason."""
         self.taken = 0
         """How many updates, and parts of such, were taken as they came."""
-        self.repeated = 0
-        """How many updates had samples that were applied here already."""
         self._parts: dict[int, Parts[Values]] = {}
         """Of the next update of each session whose replica has several ranks."""
         self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
@@ -221,7 +220,8 @@ class Updates(Generic[Values]):
             refusal = self._refusal(update, str(error))
             self._parts.pop(update.session, None)
             session.took(update.number, update.checkpoint, is_empty=False)
-            session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
+            samples = update.samples if are_apart(update.samples) else ()
+            session.has_missed(samples, refusal, self._repeats(samples))
             return [*sends, Send(session.name, refusal)]
         self.taken += not update.parts
         self._parts.pop(update.session, None)
@@ -236,12 +236,14 @@ class Updates(Generic[Values]):
     def _is_repeat(self, update: Update) -> bool:
         """Whether the shards have all samples of an update: another session pushed them, and other servers
         have lost them, or never had them. Raises RefusedError where the shards have a part of them."""
-        if not self.settings.deals:
-            return False
-        applied = self._sessions.applied_of(update.samples)
+        applied = self._repeats(update.samples)
         if applied and size(applied) < size(update.samples):
             raise RefusedError("places", f"samples {applied} of {update.samples} are applied here already")
         return bool(applied)
+
+    def _repeats(self, samples: Ranges) -> Ranges:
+        """Those of these samples that the shards have."""
+        return self._sessions.applied_of(samples) if self.settings.deals else ()
 
     def _repeated(self, session: Session, update: Update) -> Send:
         """The answer to an update of samples that are in the shards."""
@@ -249,7 +251,6 @@ class Updates(Generic[Values]):
         session.took(update.number, update.checkpoint, is_empty=False)
         answer = self._applied(update)
         session.has_applied(update.samples, answer)
-        self.repeated += 1
         return Send(session.name, answer)
 
     def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
@@ -514,7 +515,7 @@ class Updates(Generic[Values]):
                     for name in names
                 },
                 tuple(self.versions[number] for number in self._server.numbers),
-                self._sessions.cut(self.books.order.known),
+                self._sessions.cut(self.books.known_at(checkpoint)),
             )
         )
         return sends

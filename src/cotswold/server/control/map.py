@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from cotswold.server.control.leading import Transact
+from cotswold.server.copies.saved import is_restored
 from cotswold.server.messages import Group
 from cotswold.server.names import run_of
 
@@ -185,7 +186,10 @@ class Map:
     def put(self, group: Group) -> None:
         """A group is to be written down, once the one before is."""
         known = self.groups.get(group.bucket)
-        assert group.term == (1 if known is None else known.term + 1), f"{group} follows {known}"
+        next_term = 1 if known is None else known.term + 1
+        may_be_later = known is not None and is_restored(known.primary)
+        is_next = group.term >= next_term if may_be_later else group.term == next_term
+        assert is_next, f"{group} follows {known}"
         (self._new if known is None else self._next)[group.bucket] = group
 
     def call_back(self, bucket: str) -> Group | None:

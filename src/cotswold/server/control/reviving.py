@@ -18,6 +18,8 @@ Knows: who was asked, what each has. Does not know: what is on a disk, whether a
 A member of which nothing is heard may live, with all that was acknowledged: so it is waited for, and nothing
 that was acknowledged is given up while it may be had. One whose disk another process has does not live.
 
+The next life begins in the next term; after a restored state in a much later one (`RESTORED_TERMS`).
+
 Others are asked too: members may be so new that their disks have nothing, and whoever was a member before,
 or learned to be one, may have all of it in memory. What is of the latest life and term has the most: whatever
 the coordinator was told to be on disks was put in that term on those of all who were members then. So what
@@ -33,6 +35,9 @@ from dataclasses import dataclass, field
 from cotswold.server.copies.saved import disk_of, is_restored
 from cotswold.server.messages import FindSaved, FoundSaved, Group, Send
 
+RESTORED_TERMS = 1000
+"""Terms that a bucket may have had of which a state that was made from disks knows nothing. A server that was
+the primary in one of them takes a group of a later term only."""
 _AGAIN_RETRIES = 4
 """After so many whoever has nothing is asked again."""
 
@@ -123,7 +128,8 @@ class Revival:
         most = max(able.values(), key=lambda each: (*_rank(each), each.server))
         if self._is_elsewhere(most, now - patience[1]):
             return None
-        term = self.group.term + 1
+        more = RESTORED_TERMS if is_restored(self.group.primary) else 1
+        term = max(self.group.term, most.term) + more
         return Group(self.group.bucket, term, most.server, life=term)
 
 
