@@ -225,7 +225,6 @@ def stack_step(
     """
     batch = _checked(state, batch, geometry)
     _check_held("momentum", state.momentum, _shapes(geometry).filters)
-    _check_masters(state)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha, state.gain
     passes = passes or InMemoryPasses(state, geometry.filters)
@@ -277,6 +276,7 @@ def _move_filters(
     rule: StepRule,
 ) -> None:
     """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    _check_masters(state)
     if usable(state.filters) and _same_layout(state):
         from cotswold.kernels import products as kernels
 

@@ -67,10 +67,10 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
             state = self.state(self.filters.new_empty(0))
             stack_step.calibrate(self.share, state, window, self.objective_settings)
 
-    def state(self, momentum: Tensor) -> ops.StackState:
+    def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
         """This rank's part of what `stacks.step.step` updates in place, sharing memory."""
         with own_parts(self):
-            return super().state(momentum)
+            return super().state(momentum, masters)
 
     def train(self, mode: bool = True) -> Self:
         """Training or evaluation mode; the latter records the norms of the filters."""
