@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.warm import cold_fork_servers as cold_fork_servers
 from tests.warm import warm_fork_servers
 
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))

@@ -38,6 +38,15 @@ TEMPLATE_MODULES = (
 """Modules that the template imports."""
 
 
+_COLD = ForkServer.__init__
+
+
+@pytest.fixture
+def cold_fork_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every fork server as a new process: for tests that look at the tree of processes."""
+    monkeypatch.setattr(ForkServer, "__init__", _COLD)
+
+
 def become_fork_server(
     place: str, path: list[str], modules: list[str], environ: dict[str, str], folder: str, threads: str | None
 ) -> None:

@@ -25,9 +25,16 @@ class Said:
         """Its one sentence about an error; fails where there is none, more than one, or a traceback."""
         lines = self.err.strip().splitlines()
         assert "Traceback" not in self.err
-        sentences = [line for line in lines if line.startswith("cotswold: ")]
+        sentences = sentences_in(lines)
         assert len(sentences) == 1 and lines[-1] == sentences[0], self.err
         return sentences[0].removeprefix("cotswold: ")
+
+
+def sentences_in(lines: list[str]) -> list[str]:
+    """Lines in which the command speaks, but for the note of the classes of a store."""
+    return [
+        line for line in lines if line.startswith("cotswold: ") and " classes, with samples for" not in line
+    ]
 
 
 def cotswold(*words: object) -> Said:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import cotswold
+from tests.cli.command import cotswold, sentences_in
 from tests.run.test_exposition import parsed
 from tests.training.runs import events
 from tests.training.test_downpour import recipe_of
@@ -176,7 +176,7 @@ def test_a_server_that_dies_is_one_sentence_that_names_it(command: Callable[...,
     assert time.monotonic() - before < 10.0
     lines = begun.said.splitlines()
     assert begun.ended() == 1
-    assert [line for line in lines if line.startswith("cotswold: ")] == [lines[-1]]
+    assert sentences_in(lines) == [lines[-1]]
     assert "server-1" in lines[-1]
     assert f"resume the run: cotswold train --run {begun.run} --resume" in lines[-1]
     assert "Traceback" not in "\n".join(lines)

@@ -126,14 +126,15 @@ def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
     assert reaching.answered(103.0) and not reaching.answered(103.5), "it is said once"
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1:7400:8", "a b", "", ":7400", "host:", "::1", "http://a", "a/b:3"])
+@pytest.mark.parametrize("text", ["10.0.0.1:7400:8", "a b", "", ":7400", "host:", "http://a", "a/b:3"])
 def test_what_names_no_controller_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="is no controller; name HOST:PORT"):
         place_of(text)
 
 
 def test_places_of_controllers_are_hosts_with_ports_or_without() -> None:
-    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("a-b.c_d") == ("a-b.c_d", 7400)
+    assert place_of("[::1]:7401") == ("::1", 7401) and place_of("::1")[0] == "::1"
+    assert place_of("a-b.c_d") == ("a-b.c_d", 7400)
 
 
 def test_a_host_that_nobody_knows_is_refused_at_once() -> None:

@@ -19,7 +19,7 @@ TOKEN, OTHER = Token("0123456789abcdef" * 4), Token("fedcba9876543210" * 4)
 
 def test_where_there_is_no_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"'cotswold\[cluster\]', or leave --address away"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[cluster\]' .*, or leave --address away"):
         require_ray()
 
 

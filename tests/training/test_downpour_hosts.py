@@ -19,6 +19,8 @@ from cotswold.recipe import load
 from cotswold.run import Stop
 from cotswold.training import StoreJob
 
+pytestmark = pytest.mark.usefixtures("cold_fork_servers")  # they look at the tree of processes
+
 
 def started() -> list[int]:
     """Processes of replicas: forks of the fork server's processes that have forks of their own."""

@@ -22,7 +22,6 @@ from cotswold.errors import (
     MemoryLimitError,
     RecipeError,
     RunError,
-    SourceError,
     StoreError,
 )
 from cotswold.host import memory
@@ -169,7 +168,7 @@ def test_a_run_remembers_its_store_and_does_without_it_where_it_has_gone(
     for replace in (lambda: None, lambda: shutil.copytree(other.store.path, job.store.path)):
         replace()
         prepared = open_job(None, tmp_path / "run", resume=Resume.ALWAYS).store
-        assert prepared.path.parent == Path("stores")
+        assert prepared.path.parent == tmp_path / "elsewhere" and list(Path.cwd().iterdir()) == []
         assert prepared.identity == job.store.identity
 
 
@@ -279,9 +278,6 @@ def test_pictures_that_are_gone_do_not_keep_a_run_from_being_taken_up(
     job = started(greedy(tmp_path / "link"), tmp_path / "run", stores)
     assert not stop_after(job, 3, monkeypatch)
     (tmp_path / "link").unlink()
-    with pytest.raises(SourceError, match="link does not exist"):
-        resumed(tmp_path / "run", stores)
-    (tmp_path / "link").symlink_to(pictures)
     finish(resumed(tmp_path / "run", stores))
 
 

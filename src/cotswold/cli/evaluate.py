@@ -40,7 +40,7 @@ def evaluate(
       cotswold evaluate runs/demo                 the tests that its recipe names
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
-      cotswold evaluate runs/labelled --source new/ photographs in a folder a class
+      cotswold evaluate runs/labelled --source new/ --labels folders
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters

@@ -214,7 +214,7 @@ class ModuleJob(Job):
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
         recorder.begin_with(network_tensors(self.module))
-        if self.team.mesh is None:
+        if self.team.mesh is None and self.recipe.gang is None:  # no module with hooks can be split
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):

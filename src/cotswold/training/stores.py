@@ -178,7 +178,7 @@ def store_of(
 
     ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
     another place of the samples than the run's own does, the store of that place is opened. If no store is
-    found, the samples are prepared under ``stores`` or `STORES`. Raises as `open_store`, and StoreError if
+    found, the samples are prepared under ``stores``, where the run's store was, or under `STORES`. Raises as `open_store`, and StoreError if
     the store has other samples than the run's, or another transform.
     """
     place, identity = _noted(run)
