@@ -179,8 +179,9 @@ def test_a_sample_that_no_rank_can_read_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (14, 8)), nn.Conv1d(14, 2, 8), nn.Flatten()).double()
-    with pytest.raises(UserError, match="Conv1d"):
+    volumes = nn.Unflatten(1, (1, 1, 14, 8)), nn.Conv3d(1, 2, (1, 14, 8))
+    module = nn.Sequential(nn.Flatten(), *volumes, nn.Flatten()).double()
+    with pytest.raises(UserError, match="Conv3d"):
         cotswold.train(
             module, data, tmp_path / "run", strategy="batch", loss="cross_entropy", iterations=1, grid="1x2"
         )

@@ -178,8 +178,9 @@ def store_of(
 
     ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
     another place of the samples than the run's own does, the store of that place is opened. If no store is
-    found, the samples are prepared under ``stores``, where the run's store was, or under `STORES`. Raises as `open_store`, and StoreError if
-    the store has other samples than the run's, or another transform.
+    found, the samples are prepared: under ``stores``, in the folder of the run's store, or under `STORES`.
+    Raises as `open_store`, and StoreError if the store has other samples than the run's, or another
+    transform.
     """
     place, identity = _noted(run)
     began = recipes.load(run.recipe)
@@ -201,7 +202,8 @@ def store_of(
     if store is None and recipe.data.store is None:
         store = _found_in(stores or STORES, recipe.name, identity)
     if store is None:
-        store = open_store(recipe, target, progress)
+        is_taken = not is_moved and stores is None and place is not None and Path(place).exists()
+        store = open_store(recipe, STORES if is_taken else target, progress)
     if identity is not None and store.identity != identity:
         raise StoreError(
             f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
