@@ -140,6 +140,7 @@ def test_shards_lie_on_real_servers_as_the_plan_says(tmp_path: Path) -> None:
     assert end["flops"] == end["samples"] * found["step_flops"] // 16
 
 
+@pytest.mark.soak
 def test_a_run_ends_at_its_limit_of_money_and_goes_on(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, "workers = 2", epochs=100_000)
     recipe.write_text(

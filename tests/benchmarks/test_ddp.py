@@ -77,6 +77,7 @@ def test_the_rate_that_gets_there_first_is_taken_and_seeds_are_compared_one_by_o
     assert (ours["case"], ours["of_ddp"], ours["reached"], ours["bar"]) == ("equal", 1.0, "2 of 3", 1.05)
 
 
+@pytest.mark.soak
 def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "--set",

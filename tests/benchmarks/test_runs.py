@@ -70,6 +70,7 @@ def test_the_parts_of_a_run_sum_to_its_whole(tmp_path: Path, recipe: Path) -> No
     assert "end" in kinds
 
 
+@pytest.mark.soak
 def test_those_who_watch_do_not_slow_the_loop(tmp_path: Path, recipe: Path) -> None:
     slept: list[float] = []
 

@@ -46,6 +46,7 @@ def sent_by_convolutions(grid: Grid) -> int:
     return Mesh.of(grid).take_count()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("strategy", ["greedy", "joint"])
 @pytest.mark.parametrize("grid", [Grid(2, 2), Grid(1, 3)], ids=str)
 def test_predicted_bytes_are_those_that_ranks_send(strategy: Any, grid: Grid) -> None:

@@ -32,6 +32,7 @@ def test_ten_steps_over_hosts_agree_with_one_process(hosts: int, rate: Rate) -> 
     assert training(hosts, rate).error <= 1e-10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("hosts", "rate"), OVER)
 def test_bytes_on_the_wire_are_those_of_the_plans_and_headers(hosts: int, rate: Rate) -> None:
     wire = training(hosts, rate).wire

@@ -30,6 +30,7 @@ def killed(folder: Path, size: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_kill_before_any_call_of_a_save_leaves_the_checkpoint_before_or_the_new_one_and_nobody_waiting(
     tmp_path: Path, size: int

@@ -85,7 +85,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
             each.process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     command: Callable[..., Command],
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_server_that_dies_is_one_sentence_that_names_it(command: Callable[..., Command]) -> None:
     begun = command()
     found = begun.until(learning)

@@ -172,6 +172,7 @@ def same_as_undisturbed(run: Path, desk: Desk) -> bool:
     return bits(RunDirectory.open(run)) == bits(RunDirectory.open(desk.stacks))
 
 
+@pytest.mark.soak
 def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_bits(
     disturbed: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:

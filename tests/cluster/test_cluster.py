@@ -314,6 +314,7 @@ def test_a_server_that_does_not_answer_is_an_error_that_names_it(opened: Opener)
                     again()
 
 
+@pytest.mark.soak
 def test_a_round_that_takes_long_is_waited_for_by_whoever_gives_up_the_evaluation(opened: Opener) -> None:
     with opened(alone_seconds=60.0) as cluster:
         waker = threading.Timer(6.0, os.kill, (cluster.servers["server-0"], signal.SIGCONT))

@@ -167,6 +167,7 @@ def test_a_link_that_is_cut_in_an_evaluation_costs_a_worker_and_no_pattern(fork_
     assert [more["name"] for kind, more in told if kind == "lost"] == ["worker-3"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])
 def test_a_worker_without_a_server_is_done_without_and_comes_back(
     fork_server: ForkServer, travel: str

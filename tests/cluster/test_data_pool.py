@@ -255,6 +255,7 @@ def hangs(store: str) -> ServedStore:
     raise AssertionError("nobody wakes it")
 
 
+@pytest.mark.soak
 def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_nobody_serves(
     store: Store, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

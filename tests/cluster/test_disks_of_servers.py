@@ -85,6 +85,7 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
     assert not disks.exists(), "they are the run's"
 
 
+@pytest.mark.soak
 def test_with_disks_a_server_that_dies_alone_loses_nothing(opened: Opener, tmp_path: Path) -> None:
     events: Events = []
     more: dict[str, Any] = {"disks": str(tmp_path / "servers"), "silent": 20.0, "copies": 3}
@@ -96,6 +97,7 @@ def test_with_disks_a_server_that_dies_alone_loses_nothing(opened: Opener, tmp_p
     assert not revived(events)
 
 
+@pytest.mark.soak
 def test_servers_and_the_controller_die_at_once(opened: Opener, tmp_path: Path) -> None:
     events: Events = []
     with opened(events=events, **tallied(disks=str(tmp_path / "servers"), silent=20.0)) as replicas:
@@ -106,6 +108,7 @@ def test_servers_and_the_controller_die_at_once(opened: Opener, tmp_path: Path) 
         check_after_losses(replicas)
 
 
+@pytest.mark.soak
 def test_a_checkpoint_that_was_under_way_is_begun_anew(opened: Opener, tmp_path: Path) -> None:
     more: dict[str, Any] = {"disks": str(tmp_path / "servers"), "silent": 20.0}
     with opened(**tallied(**more)) as replicas:
@@ -118,6 +121,7 @@ def test_a_checkpoint_that_was_under_way_is_begun_anew(opened: Opener, tmp_path:
         check_after_losses(replicas)
 
 
+@pytest.mark.soak
 def test_a_disk_that_is_damaged_is_named_and_another_has_what_it_had(opened: Opener, tmp_path: Path) -> None:
     events: Events = []
     disks = tmp_path / "servers"
@@ -176,6 +180,7 @@ def check_window(watched: Watched, rows: list[Mapping[str, Any]], killed: float)
         assert watched.age(row["shard"], row["now"], killed) <= window + killed - asked
 
 
+@pytest.mark.soak
 def test_what_is_lost_is_no_older_than_the_window_that_was_shown(opened: Opener, tmp_path: Path) -> None:
     events: Events = []
     more: dict[str, Any] = {"disks": str(tmp_path / "servers"), "silent": 20.0, "copies": 1}
@@ -191,6 +196,7 @@ def test_what_is_lost_is_no_older_than_the_window_that_was_shown(opened: Opener,
         check_after_losses(replicas)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(why_no_disks() is not None, reason=str(why_no_disks()))
 def test_while_disks_are_full_training_goes_on_and_what_could_be_lost_is_true(
     opened: Opener, tmp_path: Path
@@ -233,6 +239,7 @@ def settle(replicas: Replicas) -> None:
     until(replicas, lambda: replicas._machine._saved.settled == replicas.ledger.settled)
 
 
+@pytest.mark.soak
 def test_flipped_bits_on_the_disk_of_a_server_that_lives_are_named_and_healed_from_memory(
     opened: Opener, tmp_path: Path
 ) -> None:
@@ -261,6 +268,7 @@ def test_flipped_bits_on_the_disk_of_a_server_that_lives_are_named_and_healed_fr
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
     opened: Opener, tmp_path: Path
 ) -> None:
@@ -289,6 +297,7 @@ def spoil(index: Path) -> None:
         place.write_bytes(content)
 
 
+@pytest.mark.soak
 def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_again(
     opened: Opener, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_an_evaluator_that_ends_or_says_nothing_is_asked_anew(opened: Opener, nu
     assert why == said
 
 
+@pytest.mark.soak
 def test_an_evaluator_that_hangs_is_started_again_and_asked_anew(opened: Opener, tmp_path: Path) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
     hanging = EvaluatorTask("tests.cluster.works:evaluation", {"marker": str(tmp_path / "hung")})

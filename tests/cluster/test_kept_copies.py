@@ -49,6 +49,7 @@ def elections(events: Events) -> list[str]:
     return [str(more["sentence"]) for kind, more in events if kind == "copies" and more["what"] == "elected"]
 
 
+@pytest.mark.soak
 def test_servers_with_copies_learn_the_same_bits_as_servers_without(opened: Opener) -> None:
     points, pace = [], Pace(BATCH, overlap=False)
     for copies in (1, 2, 3):
@@ -81,6 +82,7 @@ def test_servers_are_killed_one_after_the_other_and_every_sample_counts_once(
     assert not any("server-0 took over" in each for each in elections(events)[4:])
 
 
+@pytest.mark.soak
 def test_a_primary_that_was_stopped_does_no_harm_when_it_goes_on(opened: Opener) -> None:
     events: Events = []
     with opened(events=events, **tallied(silent=20.0)) as replicas:
@@ -96,6 +98,7 @@ def test_a_primary_that_was_stopped_does_no_harm_when_it_goes_on(opened: Opener)
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_servers_say_which_parts_they_have(opened: Opener) -> None:
     with opened(**tallied()) as replicas:
         deadline = time.monotonic() + 30
@@ -118,6 +121,7 @@ def test_servers_say_which_parts_they_have(opened: Opener) -> None:
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_training_goes_on_while_the_controller_is_dead_and_it_is_started_again(opened: Opener) -> None:
     events: Events = []
     with opened(events=events, **tallied()) as replicas:
@@ -131,6 +135,7 @@ def test_training_goes_on_while_the_controller_is_dead_and_it_is_started_again(o
     assert any("primary server-1 ended" in each for each in elections(events))
 
 
+@pytest.mark.soak
 def test_a_checkpoint_is_taken_while_a_server_dies_and_another_run_goes_on_from_it(opened: Opener) -> None:
     with opened(**tallied()) as replicas:
         replicas.proceed(0.4)
@@ -142,6 +147,7 @@ def test_a_checkpoint_is_taken_while_a_server_dies_and_another_run_goes_on_from_
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_with_fewer_copies_than_the_least_pushes_wait_and_it_is_said_where(opened: Opener) -> None:
     events: Events = []
     with opened(events=events, **tallied(copies_min=2, silent=20.0)) as replicas:

@@ -66,6 +66,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
     until(lambda: not any(each.copies for each in overview(operator).reports.values()))
 
 
+@pytest.mark.soak
 def test_a_run_that_goes_on_has_the_cluster_forget_what_a_killed_process_of_it_left(
     opened: Opener, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_run_that_goes_on_has_the_cluster_forget_what_a_killed_process_of_it_l
     assert json.loads(Path(note).read_text())["before"] == [], "a controller has said so"
 
 
+@pytest.mark.soak
 def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, cluster: Cluster) -> None:
     _, place, operator = cluster
     with opened(**at(place)) as replicas:
@@ -108,6 +110,7 @@ def back_up(opened: Opener, cluster: Cluster, backup: Path) -> None:
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_a_backup_of_a_running_cluster_is_restored_into_another(
     opened: Opener, cluster: Cluster, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
     assert checkpoint is not None
 
 
+@pytest.mark.soak
 def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
     opened: Opener, cluster: Cluster, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
@@ -187,6 +191,7 @@ def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
         assert "stranger" not in lives("revived", 4)
 
 
+@pytest.mark.soak
 def test_a_host_that_is_asked_to_end_has_others_take_over_first(
     opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:

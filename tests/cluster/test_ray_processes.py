@@ -89,6 +89,7 @@ def processes(head: str) -> Iterator[RayProcesses]:
     found.close()
 
 
+@pytest.mark.soak
 def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_path: Path) -> None:
     first = processes.start(Call("first", play("wait")))
     assert len(processes.machines()) == 1
@@ -110,6 +111,7 @@ def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_pat
     assert first.code() is None
 
 
+@pytest.mark.soak
 def test_an_agent_that_dies_is_replaced(processes: RayProcesses) -> None:
     lost = processes.start(Call("lost", play("wait")))
     os.kill(parent_of(parent_of(lost.pid)), signal.SIGKILL)  # the agent's is the fork server's parent
@@ -161,6 +163,7 @@ print(time.process_time() - began, flush=True)
 """
 
 
+@pytest.mark.soak
 def test_a_program_whose_head_is_gone_rests() -> None:
     """Ray's own thread for messages of errors asks again and again, without a pause."""
     with started_head() as address:
@@ -234,6 +237,7 @@ def test_a_program_with_another_token_is_not_let_in(head: str) -> None:
     assert "gcs_client" not in done.stderr  # Ray's own log
 
 
+@pytest.mark.soak
 def test_a_machine_with_another_token_does_not_join(head: str, processes: RayProcesses) -> None:
     environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
     child = join_head(head, Token("x" * 64), cores=1, environ=environ)

@@ -167,6 +167,7 @@ def test_a_gradient_that_is_not_finite_costs_its_own_push_alone(
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.5
 
 
+@pytest.mark.soak
 def test_a_replica_whose_step_hangs_is_started_again_and_its_samples_are_handed_to_others(
     opened: Opener, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_pass_of_this_process_tells_workers_no_epoch(pool: tuple[DataPool, Tok
         next(iter(loader))
 
 
+@pytest.mark.soak
 def test_workers_of_a_loader_have_parts_of_an_order_of_its_own(
     store: Store,  # noqa: F811  # the fixture
     pool: tuple[DataPool, Token],
@@ -441,6 +442,7 @@ def test_a_short_wait_takes_neither_the_head_nor_a_slow_server_for_dead(
             assert sum(len(x) for x, _ in batches) == SAMPLES
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_loops_and_servers_that_are_killed_or_stopped_lose_and_double_nothing_that_is_not_counted(
     number: int,
@@ -477,6 +479,7 @@ def lines(file: Path) -> list[list[str]]:
     return [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
+@pytest.mark.soak
 def test_a_loop_over_a_connection_that_has_no_name_gets_all_samples(
     store: Store,  # noqa: F811  # the fixture
     pool: tuple[DataPool, Token],

@@ -55,6 +55,7 @@ def at(*places: str) -> dict[str, object]:
     return tallied(standing=places, servers=1, copies=1, silent=20.0, buckets=4)
 
 
+@pytest.mark.soak
 def test_a_run_learns_on_servers_that_outlive_it_and_another_comes_after_it(
     opened: Opener, cluster: Cluster
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_run_learns_on_servers_that_outlive_it_and_another_comes_after_it(
     assert host.processes == before, "nobody has ended"
 
 
+@pytest.mark.soak
 def test_two_runs_at_once_do_not_meet(opened: Opener, cluster: Cluster) -> None:
     _, place = cluster
     with opened(**at(place)) as one, opened(**at(place)) as other:
@@ -76,6 +78,7 @@ def test_two_runs_at_once_do_not_meet(opened: Opener, cluster: Cluster) -> None:
         check_tallies(other)
 
 
+@pytest.mark.soak
 def test_servers_and_the_controller_are_killed_and_started_again_and_every_sample_counts_once(
     opened: Opener, cluster: Cluster
 ) -> None:
@@ -106,6 +109,7 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
     assert len(host.told("revived")) == 4
 
 
+@pytest.mark.soak
 def test_a_run_waits_for_servers_that_are_all_away_for_longer_than_silence(
     opened: Opener, cluster: Cluster
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_run_waits_for_servers_that_are_all_away_for_longer_than_silence(
         check_tallies(replicas)
 
 
+@pytest.mark.soak
 def test_the_run_of_another_token_is_refused_and_nothing_of_it_is_read(
     opened: Opener, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +165,7 @@ def test_a_station_that_ends_takes_its_processes_with_it(
     until(lambda: not any(map(lives, processes)))
 
 
+@pytest.mark.soak
 def test_a_host_that_is_asked_to_end_has_on_its_disks_what_was_acknowledged(
     opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
@@ -218,6 +224,7 @@ def test_a_second_host_of_one_name_begins_servers_with_other_names(
             other.close()
 
 
+@pytest.mark.soak
 def test_servers_of_a_second_host_have_copies_and_take_over(
     opened: Opener, tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:

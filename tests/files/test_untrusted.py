@@ -39,6 +39,7 @@ def test_any_bytes_are_an_object_or_malformed(content: bytes) -> None:
         assert isinstance(parse_object(content), dict)
 
 
+@pytest.mark.soak
 @given(
     st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 )

@@ -138,7 +138,7 @@ print(*(f"{one.category.__name__}: {one.message}" for one in ours), sep="\\n")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_llvmlite_everything_works_and_one_warning_says_so() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(

@@ -28,7 +28,7 @@ def guarded(*arguments: str, script: str = "guarded") -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", ["first", "second"])
 def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) -> None:
     done = guarded("random", seed, str(FUZZ * CASES))
@@ -39,7 +39,7 @@ def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) ->
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_kernel_that_is_given_one_number_too_far_dies_on_either_side() -> None:
     done = guarded("shifted")
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr[-2000:]
@@ -55,7 +55,7 @@ def test_nothing_is_touched_beyond_the_layers_of_dense_networks() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measured() -> None:
     done = guarded("third", str(FUZZ * CASES // 3), script="guarded_maps")
     assert done.returncode == 0 and done.stdout.endswith("alive\n"), (

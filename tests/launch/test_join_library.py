@@ -131,7 +131,7 @@ def test_a_script_under_torchrun_joins_without_a_token_or_an_address() -> None:
     assert sorted(done.stdout.splitlines()) == ["rank 0 has finished", "rank 1 has finished"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_error_of_a_rank_under_torchrun_is_told_by_the_other() -> None:
     # torchrun ends the others as soon as it looks: they are to have spoken before
     done = under_torchrun(3, "--fail", "1", "--steps", "1000000")

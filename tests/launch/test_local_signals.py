@@ -140,6 +140,7 @@ def test_who_has_saved_before_a_second_signal_is_not_contradicted(
     assert process.returncode == 130
 
 
+@pytest.mark.soak
 def test_hanging_up_is_passed_on_as_a_wish_to_save(
     tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
 ) -> None:

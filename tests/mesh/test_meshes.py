@@ -150,6 +150,7 @@ def _of_other_sizes(store: str) -> str:
     return str(window)
 
 
+@pytest.mark.soak
 def test_a_message_of_another_size_between_hosts_is_never_taken_for_the_one_expected(tmp_path: Path) -> None:
     found = on_ranks(2, _switched, "0", _of_other_sizes, str(tmp_path / "store"))
     assert found == ["RuntimeError"] * 2

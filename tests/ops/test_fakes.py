@@ -104,7 +104,7 @@ def test_norms_and_scaled_filters_lie_as_compilers_are_told(dtype: torch.dtype) 
             promised(filters._scaled_op, given, norms)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_even_window_that_keeps_the_size_compiles_where_torch_pools() -> None:
     x = ops.images_last(random_map(MapShape(3, 9, 9), 4, dtype=torch.bfloat16))
 

@@ -44,6 +44,7 @@ def test_the_table_finds_a_method_that_is_slower_or_ends_elsewhere() -> None:
     assert [len(faults([rows[0], each])) for each in wrong] == [1, 1, 1]
 
 
+@pytest.mark.soak
 def test_in_float32_slopes_find_what_strong_wolfe_alone_cannot_see() -> None:
     (problem,) = [each for each in single_problems() if each.name.startswith("breast cancer")]
     left = {(row.method, row.search): row.excess for row in singles(problem, 1, lambda line: None)}

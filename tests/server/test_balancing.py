@@ -166,6 +166,7 @@ def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
     )
 
 
+@pytest.mark.soak
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObject) -> None:

@@ -182,6 +182,7 @@ def test_every_mistake_can_be_planted_and_is_taken_out_again(name: str) -> None:
     assert vars(fault.of)[fault.method] is right
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", FOUND)
 def test_a_planted_mistake_is_found(name: str) -> None:
     world, seeds = FOUND[name]
@@ -227,6 +228,7 @@ def test_a_life_that_breaks_is_told_step_for_step_and_is_the_same_when_it_is_tol
     assert transcript("everything", lives.broken.seed, "at-once") == told
 
 
+@pytest.mark.soak
 def test_lives_are_the_same_by_several_processes_and_are_gone_on_with(tmp_path: Path) -> None:
     worlds = ["momentum", "few servers"]
     alone = live_copies(worlds, range(30))

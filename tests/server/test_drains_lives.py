@@ -31,6 +31,7 @@ def drained(world: World) -> World:
     return replace(world, drains=0.8, evens_soon=True, waits_seconds=float("inf"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("world", LIVES)
 def test_nothing_is_lost_though_servers_are_drained_and_leads_evened(world: str) -> None:
     kinds = Counter[str]()

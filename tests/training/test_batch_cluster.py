@@ -89,6 +89,7 @@ def test_in_float64_too_one_process_and_a_cluster_have_the_same_bits(data: Data,
     assert losses(alone) == losses(spread)
 
 
+@pytest.mark.soak
 def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     data: Data, tmp_path: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     assert losses(alone) == losses(spread)
 
 
+@pytest.mark.soak
 def test_a_run_moves_between_one_process_and_clusters_of_any_size(data: Data, tmp_path: Path) -> None:
     settings: dict[str, object] = {"deterministic": True, "method": "cg"}
     whole = trained(data, tmp_path / "whole", **settings)
@@ -297,7 +299,7 @@ def listens(port: int) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install '.[cluster]'")
 def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def helpers(run: Path) -> Sequence[set[str]]:
     return [set(dict(each["workers"])) for each in counted]  # type: ignore[call-overload]  # as JSON has it
 
 
+@pytest.mark.soak
 def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
     head: str, recipe: Path, tmp_path: Path
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_recipe_on_a_device_has_the_bits_of_one_in_memory(
     assert losses(here)[-1] == losses(there)[-1], "the evaluator was on the device, too"
 
 
+@pytest.mark.soak
 def test_a_programs_module_on_a_device_has_the_bits_of_one_in_memory(
     devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(rule:
     assert len(cotswold.predict(run.path, tmp_path / "x.npy")) == 300
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("cluster", ["workers = 2, processes = 2", "workers = 1"])
 def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, tmp_path: Path) -> None:
     killed: list[int] = []
@@ -57,6 +58,7 @@ def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, 
     assert not any(map(runs, killed))
 
 
+@pytest.mark.soak
 def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path) -> None:
     stopped: list[int] = []
 
@@ -82,6 +84,7 @@ def with_grid(
     return cotswold.training.open_job(recipe, folder / "run", stores=folder / "stores")
 
 
+@pytest.mark.soak
 def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: Path) -> None:
     found = []
     for grid, in_flight in (("1x1", 1), ("1x2", 2)):

@@ -48,6 +48,7 @@ def audit(run: RunDirectory) -> dict[str, int]:
     return total
 
 
+@pytest.mark.soak
 def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     training: dict[str, Any] = {
         "epoch_fraction": 1.0,

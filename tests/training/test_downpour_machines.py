@@ -35,7 +35,7 @@ def ports_that_listen() -> set[int]:
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_replicas_learn_on_the_machines_of_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

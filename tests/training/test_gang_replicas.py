@@ -77,6 +77,7 @@ def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
     assert sent[other] == 4 * 15 * 4 * (3 * 50 * 5 + 250), sent
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("grid", "servers", "training"),
     [
@@ -101,6 +102,7 @@ def test_a_gang_gives_what_one_process_gives_to_rounding(
         torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "training",
     [
@@ -120,6 +122,7 @@ def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
     assert found[-1] < 0.8 * found[0]
 
 
+@pytest.mark.soak
 def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
 
@@ -143,6 +146,7 @@ def gangs() -> list[tuple[int, int]]:
     return [(leader, rank) for leader in leaders for fork in children(leader) for rank in children(fork)]
 
 
+@pytest.mark.soak
 def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
     settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 6}
     settings["learning_rate"] = 0.01

@@ -84,6 +84,7 @@ def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("own", ["none", "plain", "pushed"])
 @pytest.mark.parametrize("grid", ["1x2", "3x1"])
 def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
@@ -101,6 +102,7 @@ def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
@@ -152,6 +154,7 @@ def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
     assert torch.allclose(vector(gangs), vector(alone), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.soak
 def test_a_run_moves_between_one_process_single_workers_and_gangs(data: Data, tmp_path: Path) -> None:
     whole = trained(data, tmp_path / "whole", validation=0.2)
     for until, spread in ((1, {"workers": 2}), (2, {"grid": "1x2", "workers": 2}), (3, {"grid": "2x1"})):

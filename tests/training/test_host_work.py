@@ -123,6 +123,7 @@ def test_every_sample_is_accounted_for_when_processes_of_replicas_are_killed(ser
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("bad", "said"),
     [

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.training.small import greedy
 
 SCRIPT = """
@@ -69,6 +70,7 @@ print(json.dumps({"finished": finished, "same": last(run) == last(folder / "whol
 """
 
 
+@pytest.mark.soak
 def test_a_run_that_is_killed_in_every_phase_ends_with_the_bits_of_one_that_was_not(
     pictures: Path, tmp_path: Path
 ) -> None:

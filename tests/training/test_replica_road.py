@@ -84,6 +84,7 @@ def finish(replicas: Replicas) -> list[Learnt]:
     return learnt
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", CASES)
 def test_servers_have_what_formulas_give(name: str, place: str, processes: ForkServer) -> None:

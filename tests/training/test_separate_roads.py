@@ -98,6 +98,7 @@ def passed(hosts: Hosts, before: list[list[Traffic]]) -> list[list[Traffic]]:
     ]
 
 
+@pytest.mark.soak
 def test_updates_replication_and_administration_are_on_networks_of_their_own(tmp_path: Path) -> None:
     environ = {**os.environ, CLUSTER_VARIABLE: Token.new().text, "OMP_NUM_THREADS": "1"}
     recipe = recipe_of(tmp_path, "workers = 2, encrypt = false, buckets = 8", epochs=3, send="gradient")

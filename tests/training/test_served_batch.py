@@ -49,6 +49,7 @@ def trained(recipe: str, folder: Path, stores: Path) -> RunDirectory:
     return finish(open_job(folder.with_suffix(".toml"), folder, stores=stores))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("where", CLUSTERS)
 def test_patterns_from_data_servers_are_the_same(
     where: str, pictures: Path, stores: Path, tmp_path: Path

@@ -49,6 +49,7 @@ def loop(hosts: Hosts, host: int, *words: object) -> str:
     return said.stdout.strip()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_batches_reach_another_host_through_ports_that_are_given_and_can_be_secret(
     encrypted: bool, pictures: Path, stores: Path, tmp_path: Path

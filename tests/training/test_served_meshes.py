@@ -92,6 +92,7 @@ def test_ranks_without_a_secret_or_on_several_hosts_are_told_what_to_do(
         assert "HOST:PORT" in complaint
 
 
+@pytest.mark.soak
 def test_ranks_whose_data_servers_are_lost_save_the_same_step_and_go_on_from_there(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def weights(run: RunDirectory) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in last(run.checkpoints).tensors().items()}
 
 
+@pytest.mark.soak
 def test_a_replica_with_data_servers_learns_the_same_bits_as_without(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
     assert time.monotonic() - began[0] < 60
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
     in_flight: int, pictures: Path, stores: Path, tmp_path: Path

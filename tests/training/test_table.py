@@ -83,6 +83,7 @@ def with_packages(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": ":".join([str(folder), *filter(None, sys.path)])}
 
 
+@pytest.mark.soak
 def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_first(
     pictures: Path, tmp_path: Path
 ) -> None:

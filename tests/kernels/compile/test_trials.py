@@ -190,7 +190,7 @@ def computed(path: Path, cache: Path, *arguments: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_code_is_named_by_what_was_imported_not_by_what_lies_on_the_disk(tmp_path: Path) -> None:
     place, cache = tmp_path / "lib", tmp_path / "cache"
     ignored = shutil.ignore_patterns("__pycache__")

@@ -219,6 +219,7 @@ print("child", status)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("pool", ["torch", "own"])
 def test_a_forked_process_computes_the_same_bits(pool: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

@@ -197,6 +197,7 @@ def over_maps(dtype: str, processor: Processor) -> None:
             normalisation.kernel(step, dtype, size, processor)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("processor", MACHINES, ids=lambda one: one.isa)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_over_maps_are_vectors_on_every_processor_and_each_has_a_name_of_its_own(

@@ -194,7 +194,7 @@ def test_nan_and_infinity_reach_exactly_what_they_are_multiplied_into(
     assert torch.equal(~back.isfinite(), reached)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @needs_instructions
 @pytest.mark.parametrize("seed", ["first", "second"])
 def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) -> None:
