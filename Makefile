@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
 PART ?= all
+AGAIN ?=
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/test_job.py
 EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench
 TORCH ?=
@@ -57,18 +58,21 @@ test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto || \
 		{ status=$$?; [ $$status != 1 ] || touch $(VENV)/.failed; exit $$status; }
 
-# for CI, where all tests ran and some failed: these are named, and must pass by themselves; more than two are no accident
+# for CI, where all tests ran and some failed: these are named, and must pass by themselves; more than two are no accident.
+# after `make soak`: make again AGAIN="--soak all"
 again: $(VENV)/.dev
 	@[ -f $(VENV)/.failed ] || { echo "the last make test did not run to its end with a test that failed"; exit 1; }
 	@$(BIN)/python -c 'import json; names = list(json.load(open(".pytest_cache/v/cache/lastfailed"))); \
 		print("failed, and run once more:", *names, sep="\n  "); raise SystemExit(not 0 < len(names) <= 2)'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --last-failed --last-failed-no-failures none
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --last-failed --last-failed-no-failures none $(AGAIN)
 
 quick: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto -m "not slow" --ignore tests/kernels/test_cuda.py $(QUICK)
 
 soak: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto --soak $(PART)
+	@rm -f $(VENV)/.failed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto --soak $(PART) || \
+		{ status=$$?; [ $$status != 1 ] || touch $(VENV)/.failed; exit $$status; }
 
 # every combination is asked for with wheels alone, so that nothing needs a compiler; only metadata is downloaded
 constraints: $(VENV)/.dev
