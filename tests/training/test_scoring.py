@@ -42,6 +42,18 @@ def test_a_target_that_the_loss_leaves_out_is_neither_right_nor_wrong(loss: Loss
     assert (found.right, found.judged, found.accuracy, found.weight) == (2, 3, 2 / 3, 3.0)
 
 
+def test_a_class_that_is_left_out_need_not_be_one_of_the_outputs() -> None:
+    found = score(OwnLoss(nn.CrossEntropyLoss(ignore_index=7)), SCORES, torch.tensor([0, 1, 1, 7]))
+    assert (found.right, found.judged, found.accuracy, found.sums["right"]) == (2, 3, 2 / 3, 2.0)
+
+
+def test_a_batch_that_cannot_be_judged_counts_neither_as_right_nor_as_wrong() -> None:
+    loss = OwnLoss(lambda output, target: functional.cross_entropy(output, target, ignore_index=7))
+    found = score(loss, SCORES, torch.tensor([0, 1, 1, 7]))
+    assert found.accuracy is None and found.sums == {"unjudged": 4.0} and found.weight == 4
+    assert score(loss, SCORES, torch.tensor([0.5, 1.0, 1.0, 7.0])).sums == {}, "numbers are no classes"
+
+
 @pytest.mark.parametrize("loss", [cross_entropy, OwnLoss(nn.CrossEntropyLoss())])
 def test_a_batch_of_which_everything_is_left_out_has_a_loss_of_0_and_no_gradient(loss: Loss) -> None:
     outputs = SCORES.clone().requires_grad_()

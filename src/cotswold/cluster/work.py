@@ -22,6 +22,8 @@ from cotswold.server.replica import StepTask
 
 LEFT_OUT = "left_out"
 """The detail that says how many samples do not count in means."""
+UNJUDGED = "unjudged"
+"""Detail of a sum: samples of which nobody knows whether their answers are right."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,7 @@ def means_of(sums: Sequence[PortionSum]) -> Mapping[str, float] | None:
     weight = sum(each.weight for each in sums)
     if not weight:
         return None
-    names = dict.fromkeys(name for each in sums for name in each.details if name != LEFT_OUT)
+    names = dict.fromkeys(name for each in sums for name in each.details if name not in (LEFT_OUT, UNJUDGED))
     details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in names}
     totals = {"loss": sum(each.value for each in sums), **details}
     return {name: total / weight for name, total in totals.items()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cotswold.cluster.work import LEFT_OUT
+from cotswold.cluster.work import LEFT_OUT, UNJUDGED
 from cotswold.errors import UserError
 from cotswold.training.losses import Loss, counted, is_classes, is_detector
 
@@ -40,9 +40,12 @@ class Score:
 
     @property
     def sums(self) -> Mapping[str, float]:
-        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are left out."""
+        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are left out.
+
+        ``unjudged`` if no target can be judged, though those of other batches may.
+        """
         if self.right is None:
-            return {}
+            return {} if self.judged else {UNJUDGED: float(self.samples)}
         right, left_out = self.right * self.samples / max(1, self.targets), self.samples - self.weight
         return {"right": right, **({LEFT_OUT: left_out} if left_out else {})}
 
@@ -91,8 +94,10 @@ def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
         if bool(((targets != 0) & (targets != 1)).any()):
             return unknown
         return Score(samples, samples, int(((outputs > 0).flatten() == targets.flatten()).sum()), samples)
-    if not is_classes(outputs, targets) or bool((targets >= outputs.shape[1]).any()):
+    if not is_classes(outputs, targets):
         return unknown
     mask = counted(loss, targets)
+    if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may leave these out, and does not say so
+        return Score(samples, 0, None, everything)
     right = int(((outputs.argmax(1) == targets) & mask).sum())
     return Score(samples, int(mask.sum()), right, everything)

@@ -26,7 +26,7 @@ from cotswold.cluster.evaluator import Evaluator, EvaluatorError
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
-from cotswold.cluster.work import LEFT_OUT
+from cotswold.cluster.work import LEFT_OUT, UNJUDGED
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
@@ -244,7 +244,8 @@ class ReplicaRuns:
             return
         sums = dict(learnt.details)
         weight = learnt.samples - sums.get(LEFT_OUT, 0.0)
-        details = {"accuracy": sums["right"] / weight} if "right" in sums and weight else {}
+        judged = weight - sums.get(UNJUDGED, 0.0)
+        details = {"accuracy": sums["right"] / judged} if "right" in sums and judged else {}
         metrics = Metrics(learnt.value / (weight or 1.0), learnt.samples, details, weight)
         self._recorder.add(metrics, flops, f"sample {self.number}")
         self._pushes.add(learnt.pushed)
