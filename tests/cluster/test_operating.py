@@ -225,8 +225,9 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
     for name in ("r-0", "r-0.restored", "q-0.restored"):
         with pytest.raises(UserError, match=r"is no server: .*restore again .*`cotswold cluster remove RUN`"):
             operator.give_up(name)
-    with pytest.raises(UserError, match=r"q-0.1 is there: drain it"):
-        operator.give_up("q-0.1")
+    for name in ("q-0.1", "q-0"):
+        with pytest.raises(UserError, match=r"q-0.1 is there, and only a silent server can be given up"):
+            operator.give_up(name)
     with pytest.raises(UserError, match=r"p-0 is silent: .*`cotswold cluster drain p-0 --lost`"):
         operator.undrain("p-0")
     with pytest.raises(UserError, match=r"r-0\.restored has ended already"):

@@ -180,8 +180,11 @@ class Operator:
                 "into an empty folder, or have the cluster forget each run that waits: `cotswold cluster "
                 "remove RUN`"
             )
-        if states.get(server) in _THERE:
-            raise UserError(f"{server} is there: drain it, or end it; only who is silent can be given up")
+        there = _called(server, [name for name, state in states.items() if state in _THERE])
+        if there and not _called(server, [name for name, state in states.items() if state == "gone"]):
+            raise UserError(
+                f"{there[0]} is there, and only a silent server can be given up; drain it without --lost"
+            )
         meant = self._meant(server, ("gone",))
         self._asked(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
         return meant
