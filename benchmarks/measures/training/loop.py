@@ -66,7 +66,9 @@ class _Alone:
         self._before += len(steps)
         assert self.seconds.last_step is not None, "a stack takes at least one step"
         (state, *rest), options = self.seconds.last_step
-        copy = replace(state, **{name: value.clone() for name, value in vars(state).items()})
+        copy = replace(
+            state, **{name: value.clone() for name, value in vars(state).items() if value is not None}
+        )
         time.sleep(_SETTLED_SECONDS)
         alone = []
         for _ in range(ALONE_STEPS):
