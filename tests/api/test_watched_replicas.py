@@ -13,6 +13,7 @@ from tests.training.test_downpour import job_of
 from cotswold.run import Stop
 
 
+@pytest.mark.soak
 def test_what_is_shown_adds_up_to_what_the_ledger_and_the_servers_count(tmp_path: Path) -> None:
     shown: list[Mapping[str, Any]] = []
 

@@ -55,6 +55,7 @@ def test_predicted_bytes_are_those_that_ranks_send(strategy: Any, grid: Grid) ->
     assert on_ranks(grid.size, sent_bytes, work, grid) == [found.wire_bytes] * grid.size
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("grid", [Grid(2, 2), Grid(1, 2), Grid(2, 1)], ids=str)
 def test_predicted_bytes_of_convolutions_are_those_that_ranks_send_gradients_too(grid: Grid) -> None:
     window = Window(3, 1, 1, 1)

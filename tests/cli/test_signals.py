@@ -184,6 +184,7 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
     assert same_as_undisturbed(folder / "interrupted", desk)
 
 
+@pytest.mark.soak
 def test_a_second_interrupt_leaves_at_once(disturbed: tuple[Path, dict[str, Any]]) -> None:
     status, seconds = disturbed[1]["twice"]
     assert status == 130

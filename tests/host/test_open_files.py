@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_the_soft_limit_rises_to_the_hard_one() -> None:
 
 
 def test_there_is_room_for_as_many_files_as_can_be_opened() -> None:
-    highest, opened = max(int(each) for each in os.listdir("/dev/fd")), [0]
+    highest, opened = max(int(each.name) for each in Path("/dev/fd").iterdir()), [0]
     while opened[-1] <= highest:  # so no number below the last is free
         opened.append(os.open(os.devnull, os.O_RDONLY))
     with soft_limit(opened[-1] + 4):

@@ -59,6 +59,7 @@ def _differences(grid: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("grid", GRIDS)
 def test_stacks_train_through_autograd_as_in_one_process(grid: str) -> None:
     for rank, differences in enumerate(on_ranks(Grid.parse(grid).size, _differences, grid)):

@@ -37,6 +37,7 @@ def _work(rank: Rank) -> tuple[int, int]:
     return of_mesh, mesh.take_count()
 
 
+@pytest.mark.soak
 def test_bytes_that_a_mesh_counts_are_those_on_the_wire_sums_and_gradients_too() -> None:
     with Hosts(3) as hosts, RankPool(3, hosts=hosts) as pool:
         pool.call(_work)  # which connects the ranks

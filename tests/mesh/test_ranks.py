@@ -38,6 +38,7 @@ def test_the_error_of_a_rank_names_it() -> None:
         on_ranks(2, _fail_on, 1)
 
 
+@pytest.mark.soak
 def test_a_rank_that_dies_is_no_hang() -> None:
     with pytest.raises(AssertionError, match="exit code 3"):
         on_ranks(2, _end_on, 0)

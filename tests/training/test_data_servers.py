@@ -101,6 +101,7 @@ def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
     assert bits(served)[0] == bits(alone)[0]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["greedy", "supervised"])
 def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
     kind: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +128,7 @@ def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
     assert bits(served)[0] == bits(alone)[0]
 
 
+@pytest.mark.soak
 def test_a_run_leaves_no_folder_of_its_data_servers_behind(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

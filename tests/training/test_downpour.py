@@ -110,6 +110,7 @@ def test_one_replica_with_a_staleness_of_0_has_the_bits_of_sgd(
     assert all(torch.equal(each, wanted[tuple(each.shape)]) for each in found)
 
 
+@pytest.mark.soak
 def test_a_run_that_was_stopped_goes_on_with_the_bits_of_one_that_was_not(tmp_path: Path) -> None:
     settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 12}
     settings["learning_rate"] = 0.01

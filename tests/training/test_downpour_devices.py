@@ -224,6 +224,7 @@ def test_a_loss_may_ask_for_derivatives_itself(tmp_path: Path) -> None:
     assert not same(module, network())
 
 
+@pytest.mark.soak
 def test_a_loss_that_asks_for_derivatives_asks_in_forks_alone(tmp_path: Path) -> None:
     folder = tmp_path / "processes"
     folder.mkdir()

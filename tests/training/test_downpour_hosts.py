@@ -28,6 +28,7 @@ def started() -> list[int]:
     return [each for leader in leaders for fork in children(leader) for each in children(fork)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rule", ["sgd", "deltas"])
 def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(rule: str, tmp_path: Path) -> None:
     settings: dict[str, object] = {"rule": rule, "push_every": 2, "epoch_fraction": 1.0}

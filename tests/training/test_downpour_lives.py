@@ -90,6 +90,7 @@ def test_updates_wait_for_what_others_compute(tmp_path: Path) -> None:
     assert audit(job.run)["counted"] == 20 * 240
 
 
+@pytest.mark.soak
 def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
     job = job_of(tmp_path, checkpoint_minutes=1e-4, epochs=60, epoch_fraction=1.0)
     finish(job)
@@ -99,6 +100,7 @@ def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
     assert audit(job.run)["lost"] == 0, "nobody was made to begin anew"
 
 
+@pytest.mark.soak
 def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Path) -> None:
     job = job_of(tmp_path, patience=2, epochs=300, learning_rate=0.5)
     finish(job)

@@ -55,6 +55,7 @@ def opened(job: StoreJob, folder: Path) -> Iterator[Replicas]:
         processes.close()
 
 
+@pytest.mark.soak
 def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
     job = job_with(tmp_path, "1x2", "workers = 1, servers = 2", epochs=4)
     sent: dict[str, int] = {}
@@ -176,6 +177,7 @@ def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
         torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_traffic_that_is_recorded_has_the_pushes_of_a_gang_as_one(tmp_path: Path) -> None:
     job = job_with(tmp_path, "1x2", "workers = 1, servers = 2", epochs=2, record_traffic=True)
     run = finish(job)

@@ -124,6 +124,7 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("who", ["leader", "rank 1"])
 def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
     who: str, data: Data, tmp_path: Path
@@ -207,6 +208,7 @@ class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
         return self._data[0][number], self._data[1][number]
 
 
+@pytest.mark.soak
 def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_path: Path) -> None:
     gangs = trained(Hanging(tmp_path / "hung", data), tmp_path / "run", grid="1x2", workers=1, silence=2.0)  # type: ignore[arg-type]  # has what is asked
     ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
@@ -239,7 +241,7 @@ def test_a_rank_that_stands_still_ends_its_gang(tmp_path: Path) -> None:
     assert not runs(int(out.read_text()))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_recipe_is_trained_by_a_gang_of_its_grid(tmp_path: Path) -> None:
     recipe = labelled_vectors(tmp_path, '{ type = "linear", features = 7 }, { type = "tanh" }')
     found = []

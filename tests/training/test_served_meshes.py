@@ -67,6 +67,7 @@ def trained(
     return [str(each) for each in on_ranks(2, _train, *words)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("strategy", ["greedy", "supervised"])
 def test_ranks_with_data_servers_learn_the_same_bits_as_without(
     strategy: str, pictures: Path, stores: Path, tmp_path: Path

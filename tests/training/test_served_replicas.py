@@ -137,6 +137,7 @@ def counted(run: RunDirectory, samples: int) -> Mapping[str, int]:
     return total
 
 
+@pytest.mark.soak
 def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
     assert sum("SIGKILL" in why for why in ends) >= 2, ends
 
 
+@pytest.mark.soak
 def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +217,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("strategy", ["downpour", "batch"])
 def test_a_pool_that_runs_already_gives_the_same_bits(
     strategy: str, token: str, pictures: Path, stores: Path, tmp_path: Path
@@ -280,6 +283,7 @@ def test_replicas_of_two_processes_learn_from_data_servers_and_every_sample_coun
     assert losses(run)[-1] < 0.1 * losses(run)[0]
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     token: str, pictures: Path, stores: Path, tmp_path: Path
