@@ -91,23 +91,24 @@ class _OverlappedConvolution(torch.autograd.Function):
         images = part.shape[0]
         out = part.new_empty((images, weight.shape[0], *box.shape))
         if near.size:  # the window is not complete yet; these outputs read what is
-            own = _early(arriving.window, compute, near, windows.inside[rank])
-            crop(out, near, box).copy_(compute(own, weight, bias))
-        window = padded(arriving.finish(), windows, rank)
+            early = _early(arriving.window, compute, near, windows.inside[rank])
+            crop(out, near, box).copy_(compute(early, weight, bias))
+        own = arriving.finish()
+        window = padded(own, windows, rank)
         for strip in around(box, near):
             crop(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))
-        ctx.save_for_backward(part, window, weight, bias)
+        ctx.save_for_backward(part, own, weight, bias)
         ctx.windows, ctx.rank, ctx.compute = windows, rank, compute
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        part, window, weight, bias = ctx.saved_tensors
+        part, own, weight, bias = ctx.saved_tensors
         windows, rank, compute = ctx.windows, ctx.rank, ctx.compute
         to_part, to_weight, to_bias, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():  # the gradient will be differentiated in turn
             return *_plainly(grad, part, weight, bias, ctx), None, None, None
-        leaving = None
+        leaving, window = None, padded(own, windows, rank)
         if to_part:
             to_window = compute.gradients(grad, window, weight, [True, False, False])[0]
             leaving = windows.exchange.adjoint.start(unpadded(to_window, windows, rank))
