@@ -59,7 +59,7 @@ def _value(hint: Any, numbers: Any) -> Any:
         return bytes([next(numbers) % 256])
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
-        return hint(*[_value(hints[name], numbers) for name in fields_of(hint)])  # type: ignore[arg-type, operator]
+        return hint(*[_value(hints[name], numbers) for name in fields_of(hint)])  # type: ignore[arg-type, operator]  # any message
     if origin in (Union, types.UnionType):
         return _value(next(each for each in inner if each is not types.NoneType), numbers)
     if origin is Literal:

@@ -25,8 +25,8 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     role = ControllerRole.__new__(ControllerRole)
     known = {name: SimpleNamespace(name=name) for name in ("server-a-0", "server-b-0")}
     servers = SimpleNamespace(of=known, living=known.values())
-    role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]
-    role._post = cast(object, Sent())  # type: ignore[assignment]
+    role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
+    role._post = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
     role._addressed = {}
     for number in range(50):
         name = f"server-c-0+{number}"

@@ -352,7 +352,7 @@ def test_a_refused_update_leaves_those_of_its_samples_applied_that_are(wrong: di
     talk = Talk(deals=True)
     talk.applied(GRADIENT)
     talk.give(sessions=((2, "two"),))
-    talk.refused(replace(GRADIENT, session=2, **wrong))  # type: ignore[arg-type]
+    talk.refused(replace(GRADIENT, session=2, **wrong))  # type: ignore[arg-type]  # values of every field
     (said,) = [each for each in talk.give() if isinstance(each, Ordered)]
     ((_, applied, missed),) = said.samples
     assert applied == common(((0, 5),), missed) and missed, "torn where other servers refuse it, too"

@@ -58,7 +58,7 @@ def test_a_batch_that_cannot_be_judged_counts_neither_as_right_nor_as_wrong() ->
 def test_a_batch_of_which_everything_is_left_out_has_a_loss_of_0_and_no_gradient(loss: Loss) -> None:
     outputs = SCORES.clone().requires_grad_()
     value = loss(outputs, torch.full((4,), -100))
-    value.backward()  # type: ignore[no-untyped-call]
+    value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     assert value == 0
     assert outputs.grad is not None
     assert not outputs.grad.any()

@@ -6,6 +6,7 @@ what a function does to it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -117,9 +118,9 @@ class InParts(Tensor):
         if _grad_fn(self) is not None:
             refuse_gradient(self)
 
+    @abstractmethod
     def full_tensor(self) -> Tensor:
         """The whole on every rank, an ordinary tensor; differentiable."""
-        raise NotImplementedError
 
     @classmethod
     def __torch_function__(

@@ -110,6 +110,13 @@ class CutParameter(InParts):
         """The shape of the whole."""
         return self._shape
 
+    def full_tensor(self) -> Tensor:
+        """Raise UserError: inside of a forward a rank has its part alone."""
+        raise UserError(
+            f"full_tensor() inside of a forward got {self.called}; call it on the parameter of the "
+            "partitioned module, outside of the forward"
+        )
+
     @classmethod
     def __torch_function__(
         cls,
