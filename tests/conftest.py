@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.warm import cold_fork_servers as cold_fork_servers
-from tests.warm import warm_fork_servers
+from tests import warm
 
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
 """How many times as many examples each property is tried on."""
@@ -98,7 +97,13 @@ def multiply_examples(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def fork_servers() -> Iterator[None]:
-    """Fork the fork servers of all tests of this worker from one process."""
-    with pytest.MonkeyPatch.context() as patch, warm_fork_servers(patch):
+def interpreters() -> Iterator[None]:
+    """Fork the interpreters of all tests of this worker from one process."""
+    with warm.warm_interpreters():
         yield
+
+
+@pytest.fixture
+def cold_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every interpreter as a new process."""
+    monkeypatch.setattr(warm, "is_cold", True)

@@ -1,106 +1,304 @@
-"""Fork servers for tests, forked from one process per pytest worker that has imported torch once.
+"""Interpreters for tests, forked from one process per pytest worker that has imported torch once.
 
-A fork server imports torch and the modules of its processes, some three seconds of processor time. Hundreds
-of tests start one. Here each is forked from a *template*, itself a fork server, within milliseconds.
+A new interpreter that imports torch and Cotswold takes some three seconds of processor time. Hundreds of tests
+start one: fork servers, ranks, commands. Here each is forked from a *template* (`warm_template`) within
+milliseconds. `subprocess.Popen` and `multiprocessing` ask the template, on Linux alone.
 
-Knows: how a fork server is started. Does not know: what is tested. Programs that tests start as new
-interpreters have ordinary fork servers.
+Forked are Cotswold's command, its fork servers, processes of `multiprocessing`, and programs whose words begin
+with `PYTHON`. Every other program is a new process. So is an interpreter whose variables, search path or thread
+a fork cannot take over, and every one under the fixture `cold_interpreters`.
+
+Knows: which words start an interpreter, what it inherits. Does not know: what is tested.
 """
 
 from __future__ import annotations
 
+import ctypes
+import inspect
+import json
 import os
+import resource
+import signal
 import socket
+import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import util
 from pathlib import Path
+from typing import Any
 
-import pytest
+from tests.warm_template import FILES_MOST, receive
 
-from cotswold.errors import MachineError
-from cotswold.host.fork_loop import THREADS, main
-from cotswold.host.fork_server import START_SECONDS, ForkServer
-from cotswold.host.processes import Call
+from cotswold.host import fork_server
+from cotswold.host.fork_loop import THREADS, send
+from cotswold.host.parent import bound_to_parent
 
-TEMPLATE_MODULES = (
-    "torch",
-    "cotswold.training.builders",
-    "cotswold.cluster.roles.worker",
-    "cotswold.cluster.roles.server",
-    "cotswold.cluster.roles.replica",
-    "cotswold.cluster.roles.keeper",
-    "cotswold.cluster.roles.controller",
-    "cotswold.cluster.roles.data_server",
-)
-"""Modules that the template imports."""
+ROOT = Path(__file__).parents[1]
+PYTHON = (sys.executable, "-X", "warm")
+"""The first words of a program that may be forked from the template; a new interpreter ignores the option."""
+_COMMAND = str(Path(sys.executable).with_name("cotswold"))
+_MODULES = ("cotswold", "cotswold.cli.main")
+_OF_MULTIPROCESSING = ("from multiprocessing.spawn ", "from multiprocessing.forkserver ")
+_TEMPLATE = "import sys; control, root = sys.argv[1:]; sys.path[:0] = [root]; from tests import warm_template; "
+_TEMPLATE += "del sys.path[0]; warm_template.main(int(control), root)"
+_READ_AT_START = ("HOME", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "PYTHON", "TORCH", "TZ")
+"""How the names of variables begin that an interpreter, or a library that it loads, reads once."""
+_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL")
+_START_SECONDS = 120.0
+_PR_SET_CHILD_SUBREAPER = 36
+_LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
+_cold_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # what is replaced
+_cold_spawn = util.spawnv_passfds  # type: ignore[attr-defined]  # what is replaced
+_SIGNATURE = inspect.signature(_cold_child)
+
+is_cold = False
+"""Whether every interpreter is a new process."""
 
 
-_COLD = ForkServer.__init__
+@dataclass(frozen=True)
+class Program:
+    """What an interpreter is to run."""
+
+    kind: str
+    """``"-m"``, ``"-c"``, or ``""`` for a file."""
+    program: str
+    argv: list[str]
+    safe_path: bool
+    forks: bool
+    """Whether it gets a template of its own, for the interpreters that it starts."""
 
 
-@pytest.fixture
-def cold_fork_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start every fork server as a new process: for tests that look at the tree of processes."""
-    monkeypatch.setattr(ForkServer, "__init__", _COLD)
+def program_of(words: Sequence[str], environ: Mapping[str, str]) -> Program | None:
+    """What the words run, if that may be forked; None where it is to be a new process."""
+    is_rank = "COTSWOLD_RANK" in environ
+    if words[0] == _COMMAND:
+        return Program("", _COMMAND, list(words), False, not is_rank)
+    if words[0] != sys.executable:
+        return None
+    rest, safe_path, warm = list(words[1:]), False, False
+    while rest and rest[0] in ("-P", "-B", "-X"):
+        option = rest.pop(0)
+        safe_path |= option == "-P"
+        if option == "-X":
+            if rest.pop(0) != "warm":
+                return None
+            warm = True
+    if rest[:1] == ["-m"] and (warm or rest[1] in _MODULES):
+        return Program("-m", rest[1], ["-m", *rest[2:]], safe_path, not is_rank)
+    if rest[:1] == ["-c"] and (warm or _is_known(rest)):
+        return Program("-c", rest[1], ["-c", *rest[2:]], safe_path, warm and not is_rank)
+    if rest and warm and not rest[0].startswith("-"):
+        return Program("", rest[0], rest, safe_path, not is_rank)
+    return None
 
 
-def become_fork_server(
-    place: str, path: list[str], modules: list[str], environ: dict[str, str], folder: str, threads: str | None
-) -> None:
-    """Serve the fork server that listens at ``place``, with its search path, environment and folder."""
-    os.chdir(folder)
-    sys.path[:] = path
-    os.environ.clear()
-    os.environ.update(environ)
-    control = socket.socket(socket.AF_UNIX)
-    control.connect(place)
-    main(control.detach(), modules, threads)
+def _is_known(words: Sequence[str]) -> bool:
+    """Whether the words are those of a fork server of torch's or this package's, or of multiprocessing."""
+    if words[1] == fork_server._PROGRAM:
+        return any(each.partition(".")[0] in ("torch", "cotswold") for each in json.loads(words[2])[2])
+    return words[1].startswith(_OF_MULTIPROCESSING)
+
+
+class Template:
+    """The process from which this one's interpreters are forked; they are children of this one."""
+
+    def __init__(self, control: socket.socket, environ: Mapping[str, str]) -> None:
+        self._control, self._environ = control, dict(environ)
+        self._control.settimeout(_START_SECONDS)
+        self._owner = os.getpid()
+        self._prctl = ctypes.CDLL(None).prctl
+        self._lock = threading.Lock()
+
+    @property
+    def is_mine(self) -> bool:
+        """False in a fork of the process that owns it."""
+        return self._owner == os.getpid()
+
+    def is_alike(self, environ: Mapping[str, str]) -> bool:
+        """Whether nothing differs of what an interpreter reads once."""
+        for name in {*environ, *self._environ}:
+            if name.startswith(_READ_AT_START) and name not in _TAKEN_OVER:
+                if environ.get(name) != self._environ.get(name):
+                    return False
+        usual = {*self._environ.get("PYTHONPATH", "").split(os.pathsep), *map(str, _PLACES)}
+        return usual.issuperset(environ.get("PYTHONPATH", "").split(os.pathsep))
+
+    def fork(
+        self, program: Program, words: Sequence[str], environ: Mapping[str, str], files: Mapping[int, int], **how: Any
+    ) -> int | None:
+        """The number of a new child of this process; None where there is no template any more.
+
+        It has our ``files`` at their numbers in the child.
+        """
+        request = {
+            "kind": program.kind,
+            "program": program.program,
+            "argv": program.argv,
+            "safe_path": program.safe_path,
+            "forks": program.forks,
+            "words": list(words),
+            "environ": dict(environ),
+            "files": list(files),
+            "parent": os.getpid(),
+            "ignored": [n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN],
+            "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+            "limits": {limit: resource.getrlimit(limit) for limit in _LIMITS},
+            "cores": list(os.sched_getaffinity(0)),
+            **how,
+        }
+        with self._lock:
+            # orphans below this process become its children, so the fork does
+            self._prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            try:
+                send(self._control, json.dumps(request).encode(), list(files.values()))
+                pid: int = receive(self._control)[0]["pid"]
+            except (OSError, EOFError):
+                return None
+            finally:
+                self._prctl(_PR_SET_CHILD_SUBREAPER, 0)
+        return pid or None
+
+
+_PLACES = ("", ROOT, ROOT / "src", ROOT / "benchmarks")
+_template: Template | None = None
+_may_start = False
+
+
+def _ready() -> Template | None:
+    """The template of this process, started if this process may have one."""
+    global _template
+    if _template is not None and _template.is_mine:
+        return _template
+    if not _may_start or threading.current_thread() is not threading.main_thread():
+        return None
+    mine, theirs = socket.socketpair()
+    environ = {**os.environ, THREADS: "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    environ.pop("PYTHONPATH", None)
+    words = [sys.executable, "-P", "-c", _TEMPLATE, str(theirs.fileno()), str(ROOT)]
+    with theirs:
+        _processes.append(
+            subprocess.Popen(
+                words,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                preexec_fn=bound_to_parent(),
+            )
+        )
+    _template = Template(mine, os.environ)
+    return _template
+
+
+_processes: list[subprocess.Popen[bytes]] = []
+
+
+def nest(control: socket.socket) -> None:
+    """Have an interpreter that was just forked ask on ``control`` for those that it starts."""
+    global _template
+    _template = Template(control, os.environ)
+
+
+def replace() -> None:
+    """Have `subprocess` and `multiprocessing` ask the template."""
+    subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]  # nothing public
+    util.spawnv_passfds = _spawn  # type: ignore[attr-defined]  # nothing public
 
 
 @contextmanager
-def warm_fork_servers(patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fork every fork server that this process makes for torch or this package from one template."""
-    cold, made, thread = ForkServer.__init__, list[ForkServer](), threading.current_thread()
-
-    def start(
-        server: ForkServer, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ
-    ) -> None:
-        modules = list(modules)
-        # a template ends with the thread that has made it
-        if threading.current_thread() is not thread or not any(
-            each.partition(".")[0] in ("torch", "cotswold") for each in modules
-        ):
-            cold(server, modules, environ)
-            return
-        if not made or made[0].code() is not None:
-            template = ForkServer.__new__(ForkServer)
-            cold(template, TEMPLATE_MODULES, {**os.environ, "TORCH_CPP_LOG_LEVEL": "FATAL"})
-            made[:] = [template]
-        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-            place = str(Path(folder) / "s")
-            listener.bind(place)
-            listener.listen(1)
-            listener.settimeout(START_SECONDS)
-            arguments = {
-                "place": place,
-                "path": sys.path,
-                "modules": modules,
-                "environ": {**environ, THREADS: "1"},
-                "folder": str(Path.cwd()),
-                "threads": environ.get(THREADS),
-            }
-            process = made[0].start(Call("a fork server", f"{__name__}:become_fork_server", arguments))
-            try:
-                control, _ = listener.accept()
-            except TimeoutError as error:
-                process.end()
-                raise MachineError(f"a fork server cannot be started: {process.why()}") from error
-        server._keep(control, process)  # type: ignore[arg-type]  # it has the verbs of a child
-
-    patch.setattr(ForkServer, "__init__", start)
+def warm_interpreters() -> Iterator[None]:
+    """Fork the interpreters that this process starts for tests."""
+    global _may_start, _template
+    if sys.platform == "linux":
+        replace()
+        _may_start = True
     yield
-    for template in made:
-        template.close()
+    _may_start, _template = False, None
+    for each in _processes:
+        each.kill()
+        each.wait()
+
+
+def _forked(words: Sequence[Any], environ: Mapping[str, str], files: Mapping[int, int], **how: Any) -> int | None:
+    """The number of the child that runs the words; None where it is to be a new process."""
+    if is_cold:
+        return None
+    texts = [os.fsdecode(word) for word in words]
+    program = program_of(texts, environ)
+    if program is None or len(files) > FILES_MOST:
+        return None
+    template = _ready()
+    if template is None or not template.is_alike(environ):
+        return None
+    with suppress(OSError):  # a descriptor, or the folder, that is not there
+        for file in files.values():
+            os.fstat(file)
+        how.setdefault("folder", os.getcwd())
+        if os.path.isdir(how["folder"]):
+            return template.fork(program, texts, environ, files, **how)
+    return None
+
+
+def _execute_child(popen: Any, *arguments: Any) -> None:
+    """Start the child of a `subprocess.Popen`."""
+    given = _SIGNATURE.bind(popen, *arguments).arguments
+    pid = None
+    if _is_usual(given):
+        streams = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+        files = {number: number if file == -1 else file for number, file in enumerate(streams)}
+        files |= {int(file): int(file) for file in given["pass_fds"]}
+        umask = given["umask"]
+        if umask < 0:
+            umask = os.umask(0)
+            os.umask(umask)
+        pid = _forked(
+            given["args"],
+            os.environ if given["env"] is None else given["env"],
+            files,
+            umask=umask,
+            session=given["start_new_session"],
+            group=given["process_group"],
+            bound=given["preexec_fn"] is not None,
+            **({} if given["cwd"] is None else {"folder": os.fsdecode(given["cwd"])}),
+        )
+    if pid is None:
+        _cold_child(popen, *arguments)
+        return
+    popen.pid = pid
+    popen._child_created = True
+    popen._close_pipe_fds(*(given[name] for name in _PIPES))
+
+
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+
+
+def _is_usual(given: Mapping[str, Any]) -> bool:
+    """Whether a fork can be made as `subprocess.Popen` was asked to make the child."""
+    prepare = given["preexec_fn"]
+    if prepare is not None:
+        # it ends with the thread that has made it, which a fork of the template cannot
+        if getattr(prepare, "__qualname__", "") != "bound_to_parent.<locals>.bind":
+            return False
+        if threading.current_thread() is not threading.main_thread():
+            return False
+    return (
+        isinstance(given["args"], list | tuple)
+        and given["executable"] is None
+        and given["close_fds"]
+        and given["restore_signals"]
+        and not given["shell"]
+        and all(given[name] is None for name in ("gid", "gids", "uid"))
+    )
+
+
+def _spawn(path: str | bytes, words: Sequence[str], files: Sequence[int]) -> int:
+    """Start a process of multiprocessing's."""
+    mask = os.umask(0)
+    os.umask(mask)
+    kept = {number: number for number in (0, 1, 2, *map(int, files))}
+    how = {"umask": mask, "session": False, "group": -1, "bound": False}
+    pid = _forked([path, *words[1:]], os.environ, kept, **how)
+    return _cold_spawn(path, words, files) if pid is None else pid  # type: ignore[no-any-return]  # untyped
