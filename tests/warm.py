@@ -1,12 +1,12 @@
 """Interpreters for tests, forked from one process per pytest worker that has imported torch once.
 
-A new interpreter that imports torch and Cotswold takes some three seconds of processor time. Hundreds of tests
-start one: fork servers, ranks, commands. Here each is forked from a *template* (`warm_template`) within
+A new interpreter that imports torch and Cotswold takes some three seconds of processor time. Hundreds of
+tests start one: fork servers, ranks, commands. Here each is forked from a *template* (`warm_template`) within
 milliseconds. `subprocess.Popen` and `multiprocessing` ask the template, on Linux alone.
 
-Forked are Cotswold's command, its fork servers, processes of `multiprocessing`, and programs whose words begin
-with `PYTHON`. Every other program is a new process. So is an interpreter whose variables, search path or thread
-a fork cannot take over, and every one under the fixture `cold_interpreters`.
+Forked are Cotswold's command, its fork servers, processes of `multiprocessing`, and programs whose words
+begin with `PYTHON`. Every other program is a new process. So is an interpreter whose variables, search path
+or thread a fork cannot take over, and every one under the fixture `cold_interpreters`.
 
 Knows: which words start an interpreter, what it inherits. Does not know: what is tested.
 """
@@ -42,11 +42,13 @@ PYTHON = (sys.executable, "-X", "warm")
 _COMMAND = str(Path(sys.executable).with_name("cotswold"))
 _MODULES = ("cotswold", "cotswold.cli.main")
 _OF_MULTIPROCESSING = ("from multiprocessing.spawn ", "from multiprocessing.forkserver ")
-_TEMPLATE = "import sys; control, root = sys.argv[1:]; sys.path[:0] = [root]; from tests import warm_template; "
+_TEMPLATE = (
+    "import sys; control, root = sys.argv[1:]; sys.path[:0] = [root]; from tests import warm_template; "
+)
 _TEMPLATE += "del sys.path[0]; warm_template.main(int(control), root)"
 _READ_AT_START = ("HOME", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "PYTHON", "TORCH", "TZ")
 """How the names of variables begin that an interpreter, or a library that it loads, reads once."""
-_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL")
+_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCH_NCCL_")
 _START_SECONDS = 120.0
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
@@ -117,17 +119,27 @@ class Template:
         """False in a fork of the process that owns it."""
         return self._owner == os.getpid()
 
+    def close(self) -> None:
+        """Ask no more."""
+        self._control.close()
+
     def is_alike(self, environ: Mapping[str, str]) -> bool:
         """Whether nothing differs of what an interpreter reads once."""
         for name in {*environ, *self._environ}:
-            if name.startswith(_READ_AT_START) and name not in _TAKEN_OVER:
-                if environ.get(name) != self._environ.get(name):
-                    return False
-        usual = {*self._environ.get("PYTHONPATH", "").split(os.pathsep), *map(str, _PLACES)}
+            is_read = name.startswith(_READ_AT_START) and not name.startswith(_TAKEN_OVER)
+            if is_read and environ.get(name) != self._environ.get(name):
+                return False
+        # another place may hide, or add, what the template has imported
+        usual = {*self._environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path, *map(str, _PLACES)}
         return usual.issuperset(environ.get("PYTHONPATH", "").split(os.pathsep))
 
     def fork(
-        self, program: Program, words: Sequence[str], environ: Mapping[str, str], files: Mapping[int, int], **how: Any
+        self,
+        program: Program,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        files: Mapping[int, int],
+        **how: Any,
     ) -> int | None:
         """The number of a new child of this process; None where there is no template any more.
 
@@ -216,13 +228,17 @@ def warm_interpreters() -> Iterator[None]:
         replace()
         _may_start = True
     yield
+    if _template is not None:
+        _template.close()
     _may_start, _template = False, None
     for each in _processes:
         each.kill()
         each.wait()
 
 
-def _forked(words: Sequence[Any], environ: Mapping[str, str], files: Mapping[int, int], **how: Any) -> int | None:
+def _forked(
+    words: Sequence[Any], environ: Mapping[str, str], files: Mapping[int, int], **how: Any
+) -> int | None:
     """The number of the child that runs the words; None where it is to be a new process."""
     if is_cold:
         return None
@@ -236,8 +252,8 @@ def _forked(words: Sequence[Any], environ: Mapping[str, str], files: Mapping[int
     with suppress(OSError):  # a descriptor, or the folder, that is not there
         for file in files.values():
             os.fstat(file)
-        how.setdefault("folder", os.getcwd())
-        if os.path.isdir(how["folder"]):
+        how.setdefault("folder", str(Path.cwd()))
+        if Path(how["folder"]).is_dir():
             return template.fork(program, texts, environ, files, **how)
     return None
 

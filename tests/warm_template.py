@@ -27,6 +27,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from cotswold.host.fork_loop import LENGTH, THREADS, send
@@ -216,9 +217,7 @@ def _run(request: Mapping[str, Any], search_path: list[str]) -> int:
             exec(compile(program, "<string>", "exec"), spaces)
         else:
             spaces["__file__"] = program
-            with open(program, "rb") as file:
-                text = compile(file.read(), program, "exec")
-            exec(text, spaces)
+            exec(compile(Path(program).read_bytes(), program, "exec"), spaces)
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
             code = error.code or 0
@@ -240,18 +239,21 @@ def _begin(request: Mapping[str, Any], search_path: list[str]) -> None:
     environ, kind = request["environ"], request["kind"]
     sys.argv[:] = request["argv"]
     sys.orig_argv[:] = request["words"]
-    first = {"-m": os.getcwd(), "-c": ""}.get(kind, os.path.dirname(os.path.realpath(request["program"])))
+    first = {"-m": str(Path.cwd()), "-c": ""}.get(kind, str(Path(request["program"]).resolve().parent))
     own = [] if request["safe_path"] else [first]
     sys.path[:] = [*own, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)), *search_path]
     importlib.invalidate_caches()
     # the interpreter knows this module as its main one
     main_module = types.ModuleType("__main__")
-    main_module.__dict__["__builtins__"] = __builtins__
+    main_module.__dict__.update(__builtins__=__builtins__, __annotations__={})
     sys.modules["__main__"] = main_module
+    unbuffered = bool(environ.get("PYTHONUNBUFFERED"))
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         before = getattr(sys, f"__{name}__")
-        buffering = 1 if number == 2 or os.isatty(number) else -1
-        stream = open(number, "w" if number else "r", buffering, before.encoding, before.errors, closefd=False)
+        mode = "w" if number else "r"
+        stream = open(number, mode, -1, before.encoding, before.errors, closefd=False)  # noqa: SIM115
+        by_line = (number == 2 or os.isatty(number)) and not unbuffered
+        stream.reconfigure(line_buffering=by_line, write_through=unbuffered and number > 0)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     tempfile.tempdir = None

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from tests.api.loops import SIZE, make
+from tests.warm import PYTHON
 from torch import Tensor, nn
 
 import cotswold
@@ -199,7 +200,7 @@ def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_count
 ) -> None:
     model = make()
     with served(model, servers=2) as found:
-        words = [sys.executable, "-m", "tests.api.loops", found.address, found.token, "1000000"]
+        words = [*PYTHON, "-m", "tests.api.loops", found.address, found.token, "1000000"]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         start = partial(subprocess.Popen, words, stdout=subprocess.PIPE, text=True, env=environ, cwd=ROOT)
         loops = [start() for _ in range(2)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.api.conftest import Desk
 from tests.training.small import draw_labelled, greedy
+from tests.warm import PYTHON
 
 import cotswold
 from cotswold.errors import SourceError
@@ -72,8 +72,6 @@ def test_a_script_without_a_main_guard_prepares_with_several_processes(tmp_path:
     )
     many = tmp_path / "many"
     draw_labelled(many, 100)  # enough for two processes
-    done = subprocess.run(
-        [sys.executable, script, many], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*PYTHON, script, many], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "ran").read_text() == "once "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.warm import PYTHON
 
 ROOT = Path(__file__).parents[2]
 KEPT = 2
@@ -18,7 +18,7 @@ KEPT = 2
 def killed(folder: Path, size: int) -> list[dict[str, Any]]:
     """What `killing` finds after each kill of one of so many ranks."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.checkpoint.killing", str(folder), str(size)],
+        [*PYTHON, "-m", "tests.checkpoint.killing", str(folder), str(size)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.conftest import Desk
 from tests.training.runs import bits
+from tests.warm import PYTHON
 
 from cotswold.run import RunDirectory, read_events
 
@@ -157,7 +157,7 @@ def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     text = desk.stacks_recipe.read_text()
     recipe.write_text(text.replace("threads = 1", "threads = 1\ncheckpoint_minutes = 0.000001"))
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(recipe), str(desk.stores), str(folder)],
+        [*PYTHON, "-c", SCRIPT, str(recipe), str(desk.stores), str(folder)],
         capture_output=True,
         text=True,
         check=False,

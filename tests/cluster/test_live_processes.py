@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.warm import PYTHON
 
 from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
@@ -53,7 +54,7 @@ print(torch.get_num_threads(), module.weight.grad)
 
 def test_a_programs_own_module_and_data_set_learn_in_forks_of_it(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        [*PYTHON, "-c", PROGRAM, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import torch
 from tests.cluster.drawing_loop import names
 from tests.cluster.test_data_pool import in_server, kill, pids, served, store, until  # noqa: F401  # a fixture
 from tests.training.serving import serving
+from tests.warm import PYTHON
 from torch.utils.data import DataLoader
 
 import cotswold.data
@@ -455,7 +455,7 @@ def test_loops_and_servers_that_are_killed_or_stopped_lose_and_double_nothing_th
         environ = {**os.environ, VARIABLE: pool[1].text, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         loops = []
         for file in files:
-            command = [sys.executable, "-m", "tests.cluster.drawing_loop", pool[0].port_address]
+            command = [*PYTHON, "-m", "tests.cluster.drawing_loop", pool[0].port_address]
             loops.append(subprocess.Popen([*command, str(file), "0.15", "0"], env=environ, cwd=ROOT))
             held.callback(loops[-1].wait)
             held.callback(loops[-1].kill)

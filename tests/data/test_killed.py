@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
 from cotswold.data.picture_work import PictureWork
@@ -42,7 +43,7 @@ def test_a_process_that_dies_is_told_whenever_it_does(photographs: Path, tmp_pat
 def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
     shards: int, photographs: Path, tmp_path: Path, small_shards: None
 ) -> None:
-    command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), str(shards)]
+    command = [*PYTHON, "-c", KILLED, str(photographs), str(tmp_path / "s"), str(shards)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     with pytest.raises(Exception, match="not a finished store"):
         Store(tmp_path / "s")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from PIL import Image
+from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, of_pictures, open_source, prepare
 from cotswold.data.splits import Request, assigned
@@ -126,7 +127,7 @@ def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
 ) -> None:
     source = open_source(photographs)
     whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
-    command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
+    command = [*PYTHON, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
     subprocess.run(command, check=False)
     shard = tmp_path / "s" / "arrays" / "train" / "pictures" / "c" / "2" / "0" / "0" / "0"
     data = bytearray(shard.read_bytes())
@@ -229,7 +230,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(photographs: Path, 
 def test_an_unfinished_store_of_another_kind_is_not_mixed_with_this_one(
     photographs: Path, tmp_path: Path
 ) -> None:
-    subprocess.run([sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), "3"], check=False)
+    subprocess.run([*PYTHON, "-c", KILLED, str(photographs), str(tmp_path / "s"), "3"], check=False)
     with pytest.raises(UserError, match=r"unfinished.*seed"):
         prepare(open_source(photographs), tmp_path / "s", SMALL, seed=5, jobs=1)
 

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.warm import PYTHON
 
 from cotswold.data import Store, open_source, prepare, verify_store
 from cotswold.errors import CotswoldError, MachineError, StoreError, UserError
@@ -30,7 +30,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a kill after two of four shards leaves."""
     path = tmp_path_factory.mktemp("killed") / "s"
-    subprocess.run([sys.executable, "-c", KILLED, str(source), str(path), "2"], check=False)
+    subprocess.run([*PYTHON, "-c", KILLED, str(source), str(path), "2"], check=False)
     return path
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.warm import PYTHON
 
 import cotswold
 from cotswold.checkpoint import Checkpoints
@@ -58,7 +59,7 @@ def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Pa
     (line,) = re.findall(r"^    (cotswold serve .*)$", SECTION.partition("\n## ")[0], flags=re.MULTILINE)
     with served(line, tmp_path) as (process, address):
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
-        loops = [started([sys.executable, "loop.py", address], tmp_path) for _ in range(2)]
+        loops = [started([*PYTHON, "loop.py", address], tmp_path) for _ in range(2)]
         for each in loops:
             said, wrong = each.communicate(timeout=60)
             assert each.returncode == 0, wrong

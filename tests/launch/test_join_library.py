@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 from tests.launch import script
 from tests.launch.conftest import Job
+from tests.warm import PYTHON
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.errors import ANOTHER_RANK_EXIT as LEFT
@@ -139,11 +138,23 @@ def test_an_error_of_a_rank_under_torchrun_is_told_by_the_other() -> None:
     assert "failed: ValueError: the third step is too hard; stopping" in done.stderr
 
 
+TORCHRUN = (*PYTHON, "-m", "torch.distributed.run")
+
+
 def under_torchrun(looks_every: float, *words: str) -> subprocess.CompletedProcess[str]:
-    torchrun = Path(sys.executable).with_name("torchrun")
     how = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     return subprocess.run(
-        [torchrun, *how, f"--monitor-interval={looks_every}", script.__file__, "--timeout", "20", *words],
+        [
+            *TORCHRUN,
+            *how,
+            f"--monitor-interval={looks_every}",
+            "--no-python",
+            *PYTHON,
+            script.__file__,
+            "--timeout",
+            "20",
+            *words,
+        ],
         env={name: value for name, value in os.environ.items() if not name.startswith("COTSWOLD_")},
         capture_output=True,
         text=True,

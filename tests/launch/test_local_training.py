@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.launch import worker
 from tests.launch.local_ranks import LIMIT_SECONDS, state, until
+from tests.warm import PYTHON
 
 from cotswold.host.token import VARIABLE, Token
 from cotswold.launch import run_local
@@ -23,7 +24,8 @@ from pathlib import Path
 from cotswold.launch import run_local
 folder, worker, *words = sys.argv[1:]
 words += ["--folder", folder]
-sys.exit(run_local(words, 2, Path(folder, "run", "logs"), cores=2, program=[sys.executable, worker]))
+program = [sys.executable, "-X", "warm", worker]
+sys.exit(run_local(words, 2, Path(folder, "run", "logs"), cores=2, program=program))
 """
 
 
@@ -38,7 +40,7 @@ def test_ranks_that_train_go_on_after_one_was_killed(
         cores=2,
         restarts=1,
         restart_words=["--steps", "5"],
-        program=[sys.executable, worker.__file__],
+        program=[*PYTHON, worker.__file__],
     )
     output = capfd.readouterr()
     assert code == 0 and output.out == "rank 0 has finished\n"
@@ -102,7 +104,7 @@ def training_parent(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[s
     parents: list[subprocess.Popen[str]] = []
 
     def start(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", TRAINING_PARENT, str(tmp_path), worker.__file__, *words]
+        command = [*PYTHON, "-c", TRAINING_PARENT, str(tmp_path), worker.__file__, *words]
         parents.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         until(lambda: len(newest_steps(tmp_path)) == 2)
         return parents[-1]

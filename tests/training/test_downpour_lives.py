@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from tests.training.runs import bits, events, finish, last, resumed
 from tests.training.test_downpour import job_of, recipe_of
+from tests.warm import PYTHON
 
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster import evaluator
@@ -60,7 +60,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
     recipe = recipe_of(tmp_path, "workers = 2, servers = 2", **training)
     run = RunDirectory(tmp_path / "run")
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
+        [*PYTHON, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
     ) as process:
         deadline = time.monotonic() + 60
         while len(Checkpoints(run.checkpoints).paths()) < 1 and time.monotonic() < deadline:

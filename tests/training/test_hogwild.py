@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.training.learners import Failing, Line
+from tests.warm import PYTHON
 from torch import nn
 
 from cotswold.errors import MachineError, UserError
@@ -114,9 +115,7 @@ train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(sampl
 def test_processes_end_when_whoever_trains_is_killed(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *sys.path])
-    driver = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(tmp_path)], env={**os.environ, "PYTHONPATH": path}
-    )
+    driver = subprocess.Popen([*PYTHON, "-c", STARTER, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
     try:
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2, "two processes compute", 60)
     finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.training.small import greedy
+from tests.warm import PYTHON
 
 SCRIPT = """
 import json, os, signal, sys
@@ -77,7 +77,7 @@ def test_a_run_that_is_killed_in_every_phase_ends_with_the_bits_of_one_that_was_
     recipe = tmp_path / "small.toml"
     recipe.write_text(greedy(pictures, more='offload = "disk"\ncheckpoint_minutes = 0.000001'))
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(recipe), str(tmp_path)],
+        [*PYTHON, "-c", SCRIPT, str(recipe), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -22,6 +22,7 @@ from tests.training.serving import ROOT, Command, serving
 from tests.training.small import supervised
 from tests.training.test_data_servers import with_servers
 from tests.training.test_served_batch import LAYERS
+from tests.warm import PYTHON
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host.process import family
@@ -313,7 +314,7 @@ def test_a_trainer_that_is_killed_is_forgotten_and_the_next_one_served(
 ) -> None:
     with serving(recipe, "--stores", stores, folder=tmp_path) as command:
         loop = subprocess.Popen(
-            [sys.executable, "-c", ENDLESS, command.address],
+            [*PYTHON, "-c", ENDLESS, command.address],
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COTSWOLD_TOKEN": TOKEN},
             stdout=subprocess.PIPE,
             text=True,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.cluster.blocks.states import state_at
+from tests.warm import PYTHON
 
 from cotswold.cluster.blocks import BlockStore
 
@@ -22,7 +22,7 @@ def test_after_every_kill_each_bucket_is_one_state_that_was_written_and_none_tha
     folder, chance, reported = tmp_path / "store", random.Random(5), dict[str, int]()
     for _ in range(KILLS):
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.blocks.states", str(folder)],
+            [*PYTHON, "-m", "tests.cluster.blocks.states", str(folder)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[3],

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.warm import PYTHON
+
 from cotswold.cluster.state import Etcd, EtcdState, SqliteState, State
 
 Place = tuple[str, ...]
@@ -26,7 +28,7 @@ def opened(place: Place) -> State:
 def played(play: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A process at play, which is ended with the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.state.playing", play, *words],
+        [*PYTHON, "-m", "tests.cluster.state.playing", play, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

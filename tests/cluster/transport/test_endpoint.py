@@ -20,6 +20,7 @@ import pytest
 import zmq
 from tests.cluster.transport.serving import SECONDS, connected, heard, message, until
 from tests.ports import free_ports
+from tests.warm import PYTHON
 
 from cotswold.cluster.transport import Endpoint, Lost, Ready, peers
 from cotswold.cluster.transport.address import Address, this_host
@@ -142,7 +143,7 @@ def child(make: Make, tmp_path: Path) -> Iterator[tuple[Endpoint, subprocess.Pop
     """An endpoint, and a process that is connected with it."""
     parent = make("parent", waiting_bytes=8 << 20)
     process = subprocess.Popen(
-        [sys.executable, "-c", PEER, parent.address],
+        [*PYTHON, "-c", PEER, parent.address],
         env={**os.environ, "COTSWOLD_TOKEN": TOKEN.text, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
@@ -567,7 +568,7 @@ with Endpoint(token_of(os.environ), "many") as here:
 )
 def test_a_process_has_as_many_descriptors_as_its_peers_need(make: Make) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", MANY],
+        [*PYTHON, "-c", MANY],
         env={**os.environ, "COTSWOLD_TOKEN": TOKEN.text, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,

@@ -1,0 +1,132 @@
+"""Interpreters that tests fork from a template are what new ones would be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests import warm
+from tests.warm import PYTHON
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="interpreters are forked on Linux alone")
+
+ABOUT = """
+import json, os, resource, signal, sys, threading
+ignored = [each for each in signal.valid_signals() if signal.getsignal(each) == signal.SIG_IGN]
+streams = (sys.stdin, sys.stdout, sys.stderr)
+print(json.dumps({
+    "argv": sys.argv,
+    "path": sys.path,
+    "main": sorted(set(vars(sys.modules["__main__"])) - {"__annotations__"}),  # Python 3.14 makes it when asked
+    "folder": os.getcwd(),
+    "environ": dict(os.environ),
+    "files": sorted(int(each) for each in os.listdir("/proc/self/fd") if 3 < int(each) < 100),
+    "parent": os.getppid(),
+    "leads": (os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid()),
+    "ignored": ignored,
+    "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    "most files": resource.getrlimit(resource.RLIMIT_NOFILE),
+    "umask": os.umask(0),
+    "threads": threading.active_count(),
+    "streams": [(each.encoding, each.errors, each.line_buffering, each.write_through) for each in streams],
+    "is_warm": "torch" in sys.modules,
+}))
+"""
+
+
+def about(words: Sequence[str], **how: object) -> dict[str, object]:
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, **how)  # type: ignore[call-overload]  # any
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "about.py"
+    path.write_text(ABOUT)
+    return path
+
+
+@pytest.mark.parametrize("session", [False, True])
+@pytest.mark.parametrize("kind", ["-c", "-m", "file"])
+def test_a_forked_interpreter_inherits_and_knows_what_a_new_one_does(
+    program: Path, kind: str, session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"-c": ["-c", ABOUT], "-m": ["-m", "about"], "file": [str(program)]}[kind]
+    with (program.parent / "input").open("w+") as given:
+        how = {
+            "cwd": program.parent,
+            "env": {**os.environ, "COTSWOLD_A": "ö\udc80", "OMP_NUM_THREADS": "1"},
+            "stdin": given,
+            "pass_fds": [given.fileno()],
+            "umask": 0o27,
+            "start_new_session": session,
+        }
+        handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            forked = about([*PYTHON, *words, "a b", ""], **how)
+            monkeypatch.setattr(warm, "is_cold", True)
+            new = about([*PYTHON, *words, "a b", ""], **how)
+        finally:
+            signal.signal(signal.SIGHUP, handler)
+    assert forked.pop("is_warm") and not new.pop("is_warm")
+    assert forked == new
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.exit(7)",
+        "sys.exit('no')",
+        "sys.exit(300)",
+        "raise KeyboardInterrupt",
+        "raise ValueError('ö')",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "atexit.register(print, 'last'); print('first')",
+        "threading.Thread(target=lambda: (time.sleep(0.01), print('thread'))).start()",
+    ],
+)
+def test_a_forked_interpreter_ends_as_a_new_one_does(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended() -> tuple[int, str, str]:
+        words = [*PYTHON, "-c", f"import atexit, os, signal, sys, threading, time\n{body}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    forked = ended()
+    monkeypatch.setattr(warm, "is_cold", True)
+    assert forked == ended()
+
+
+def test_interpreters_of_a_forked_one_are_forked_and_are_its_children() -> None:
+    body = (
+        "import os, subprocess, sys\n"
+        "inner = 'import os, sys; print(os.getppid(), \"torch\" in sys.modules)'\n"
+        "subprocess.run([sys.executable, '-X', 'warm', '-c', inner], check=True)\n"
+        "print(os.getpid())"
+    )
+    words = [*PYTHON, "-c", body]
+    inner, outer = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert inner == f"{outer} True"
+
+
+@pytest.mark.parametrize("name", ["HOME", "LC_ALL", "PYTHONPATH", "PYTHONWARNINGS", "TORCH_LOGS"])
+def test_an_interpreter_with_other_variables_that_are_read_at_its_start_is_a_new_one(name: str) -> None:
+    environ = {**os.environ, name: "C" if name == "LC_ALL" else "/nowhere"}
+    body = "import sys; print('torch' in sys.modules)"
+    done = subprocess.run([*PYTHON, "-c", body], env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_a_command_and_its_fork_server_can_be_new_processes(cold_interpreters: None, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "cotswold", "--version"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        told = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert process.communicate()[0].strip()
+    assert told.split(b"\0")[1:4] == [b"-m", b"cotswold", b"--version"]
