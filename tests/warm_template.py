@@ -216,7 +216,7 @@ def _run(request: Mapping[str, Any], search_path: list[str]) -> int:
         elif kind == "-c":
             exec(compile(program, "<string>", "exec"), spaces)
         else:
-            spaces["__file__"] = program
+            spaces.update(__file__=program, __cached__=None)
             exec(compile(Path(program).read_bytes(), program, "exec"), spaces)
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):
@@ -253,7 +253,7 @@ def _begin(request: Mapping[str, Any], search_path: list[str]) -> None:
         mode = "w" if number else "r"
         stream = open(number, mode, -1, before.encoding, before.errors, closefd=False)  # noqa: SIM115
         by_line = (number == 2 or os.isatty(number)) and not unbuffered
-        stream.reconfigure(line_buffering=by_line, write_through=unbuffered and number > 0)
+        stream.reconfigure(line_buffering=by_line, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     tempfile.tempdir = None

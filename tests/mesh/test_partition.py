@@ -15,7 +15,7 @@ from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, partition
 
 GRIDS = ("1x1", "1x2", "2x1", "2x2", "1x3", "3x2")
-STEPS = 10
+STEPS = 3
 CLOSE = 1e-10
 
 
