@@ -3,6 +3,7 @@ replicas. A failing seed is named, and lives again exactly."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,8 @@ from cotswold.simulate.network import Faults
 LIVES = 16 * FUZZ
 """A case and world."""
 CASES = 2
+FEW = 6 * FUZZ
+"""Lives of each world that every run of the tests judges; the cases are long tests."""
 
 QUIET = World(Pace(2))
 CHAOS = replace(
@@ -61,10 +64,21 @@ WORLDS = {
 }
 
 
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_update_is_applied_once_in_the_first_lives_of_each_world(world: str) -> None:
+    judge_lives(world, range(FEW))
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("case", range(CASES))
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_update_is_applied_once_whoever_dies_and_whatever_is_lost(world: str, case: int) -> None:
-    for seed in range(case * LIVES, (case + 1) * LIVES):
+    judge_lives(world, range(case * LIVES, (case + 1) * LIVES))
+
+
+def judge_lives(world: str, seeds: Iterable[int]) -> None:
+    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    for seed in seeds:
         try:
             Trial(seed, WORLDS[world]).live()
         except AssertionError as error:

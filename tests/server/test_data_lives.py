@@ -3,7 +3,7 @@ and trainers. A failing seed is named, and lives again exactly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,6 +23,8 @@ from cotswold.simulate.network import Faults
 
 LIVES = 85 * FUZZ
 """Of each world."""
+FEW = 12 * FUZZ
+"""Lives of each world that every run of the tests judges; the others are long tests."""
 CHAOS = World(
     faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
     deaths=0.3,
@@ -61,8 +63,19 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_every_batch_is_handed_out_once_and_in_order_in_the_first_lives_of_each_world(world: str) -> None:
+    judge_lives(world, range(FEW))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("world", WORLDS)
 def test_every_batch_is_handed_out_once_and_in_order_whoever_dies_and_whatever_is_lost(world: str) -> None:
-    for seed in range(LIVES):
+    judge_lives(world, range(FEW, LIVES))
+
+
+def judge_lives(world: str, seeds: Iterable[int]) -> None:
+    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    for seed in seeds:
         try:
             Trial(seed, WORLDS[world]).live()
         except AssertionError as error:

@@ -5,6 +5,7 @@ A failing seed is in the test's name, and lives again exactly: `pytest -k`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 import pytest
@@ -16,6 +17,8 @@ from cotswold.simulate.network import Faults
 LIVES = 64 * FUZZ
 """A case; each has three evaluations."""
 CASES = 8
+FEW = 40 * FUZZ
+"""Lives that every run of the tests judges; the cases are long tests."""
 
 CHAOS = {
     "faults": Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
@@ -52,10 +55,21 @@ def live(seed: int, world: World) -> Trial:
 TRAVELS = ("pushed", "along the tree", "reduced", "to a deadline")
 
 
+@pytest.mark.parametrize("travel", TRAVELS)
+def test_every_pattern_counts_once_in_the_first_lives(travel: str) -> None:
+    judge_lives(travel, range(FEW))
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("case", range(CASES))
 @pytest.mark.parametrize("travel", TRAVELS)
 def test_every_pattern_counts_once_whoever_dies_and_whatever_is_lost(travel: str, case: int) -> None:
-    for seed in range(case * LIVES, (case + 1) * LIVES):
+    judge_lives(travel, range(case * LIVES, (case + 1) * LIVES))
+
+
+def judge_lives(travel: str, seeds: Iterable[int]) -> None:
+    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    for seed in seeds:
         try:
             live(seed, worlds(travel, seed, **CHAOS))
         except AssertionError as error:

@@ -22,9 +22,6 @@ from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
-
-
 def _train(
     grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool, dies_at: int | None
 ) -> str:

@@ -143,7 +143,7 @@ def train(
     with staying_on(cores):
         shared = SharedParameters(module, extra_bytes=board_bytes(processes))
     board = Board(shared, processes)
-    with closing(shared), closing(ForkServer(["cotswold.training.hogwild"])) as server:
+    with closing(shared), closing(ForkServer(("torch._dynamo", "cotswold.training.hogwild"))) as server:
         started = [
             server.start(
                 Call(

@@ -105,8 +105,20 @@ def _every_target() -> None:
     llvm.initialize_all_asmprinters()
 
 
+LARGEST = {
+    processor.isa: max(tiles(processor), key=lambda tile: (tile.rows * tile.vectors, tile.vectors))
+    for processor in MACHINES
+}
+"""The tile with the most sums of each processor, which spills first; the other tiles are long tests."""
 CASES = [
-    pytest.param(processor, kind, dtype, tile, id=f"{processor.isa}-{kind}-{dtype}-{tile}")
+    pytest.param(
+        processor,
+        kind,
+        dtype,
+        tile,
+        id=f"{processor.isa}-{kind}-{dtype}-{tile}",
+        marks=() if tile == LARGEST[processor.isa] else pytest.mark.soak,
+    )
     for processor in MACHINES
     for kind in ("product", "adjoint", "step", "product_tanh", "product_sigmoid")
     for dtype in ("float32", "float64")
