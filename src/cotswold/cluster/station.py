@@ -251,6 +251,7 @@ class Station:
                 ports=reach.one_of_ports,
                 encrypt=settings.encrypt,
             )
+            out.keep_answers()
             roads = Roads({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
             self._post, self._here, self._out = Post(roads), here, out
