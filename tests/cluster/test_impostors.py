@@ -1,7 +1,7 @@
-"""Whoever has the token, and no key of a server, takes part under no name of a server or a controller.
+"""An impostor with the token, and without a server's key, cannot use the name of a server or a controller.
 
-Controllers and servers are those of a cluster, on real sockets of this process. The impostor is an endpoint with
-the same token.
+The controllers and servers are those of a cluster, on real sockets of this process. The impostor is an
+endpoint with the same token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measures.fuzzing.descriptions import described
 
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter, Post
@@ -45,6 +44,7 @@ from cotswold.server.messages import (
     Prepare,
     TakeOver,
 )
+from measures.fuzzing.descriptions import described
 
 TOKEN = Token.new()
 CONTROLLER, RUN = "controller-127.0.0.1-7400", "run"
@@ -54,7 +54,7 @@ Roles = ControllerRole | KeeperRole
 
 
 class Scene:
-    """A controller with its state, servers, and whoever a test adds; one thread serves all of them in turn."""
+    """A controller with its state, servers, and endpoints of a test; one thread serves all in turn."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self._state, self._held = Place(sqlite=str(folder / "state.sqlite")), held
@@ -87,7 +87,7 @@ class Scene:
 
     @property
     def port(self) -> str:
-        """Where everybody calls the controller."""
+        """The address at which servers call the controller."""
         host, _, port = self.roles[CONTROLLER]._post.endpoint.address.split(" ")[4].rpartition(":")
         return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
 
@@ -146,7 +146,7 @@ class Scene:
             time.sleep(0.001)
 
     def settled(self, endpoint: Endpoint, name: str, rounds: int = 100) -> None:
-        """What an endpoint has said was heard or refused: it knows its end, or was answered since."""
+        """Serve until what an endpoint has said is heard or refused."""
         self.until(lambda: not endpoint.has(name) or endpoint.version_of(name) is not None)
         for _ in range(rounds):
             self.serve()
@@ -237,7 +237,7 @@ def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led
 
 
 def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connection(led: Scene) -> None:
-    bucket, primary, secondary = trained(led)
+    bucket, *_ = trained(led)
     led.end(CONTROLLER)
     again = led.controller()
     before = again._machine.groups[bucket]

@@ -233,8 +233,8 @@ class Map:
     def transaction(self, leads: Key) -> Transact | None:
         """What is to be put next, if ``leads`` is so; None for nothing."""
         assert self._writing is None, "one transaction at a time"
-        found = self._binds() or self._drains() or self._groups(self._next) or self._tells() or self._removal()
-        found = found or self._groups(self._new)
+        found = self._binds() or self._drains() or self._groups(self._next) or self._tells()
+        found = found or self._removal() or self._groups(self._new)
         if found is None:
             return None
         self._writing, compare, put = found
