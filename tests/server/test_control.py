@@ -593,3 +593,20 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
     standby.pass_time(35.0)
     assert standby.controller.keys == {desk.group.primary: f"digest of {desk.group.primary}"}
     assert f"server/{other}" not in standby.state.items
+
+
+def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
+    cluster = Cluster("abcd", Control(copies=3, forget_seconds=20.0), buckets=4)
+    cluster.tell("c", Here("c", "host c", "at c", 1, (), runs=("gone",), answered=cluster.beats))
+    del cluster.there["c"]  # its host is lost: nobody sees its process end
+    cluster.live(3.0)
+    for _ in range(3):
+        for group in list(cluster.controller.groups.values()):
+            if "c" in group.everybody:
+                cluster.tell(group.primary, Silent(group.bucket, group.term, group.primary, "c"))
+        cluster.live(1.0)
+    reign = cluster.controller._reign
+    assert reign._telling._absent["c"], "it would be told of them if it came back"
+    cluster.live(40.0)
+    assert "c" not in cluster.controller.servers.of
+    assert not reign._telling._absent and not reign._forgetting._said

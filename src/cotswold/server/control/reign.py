@@ -380,6 +380,8 @@ class Reign:
             if not known.is_living and not known.copies and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
+                self._telling.ended(name)
+                self._forgetting.ended(name)
                 self.board.servers.forget(name)
         if now - self._since > self.control.forget_seconds:
             for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
