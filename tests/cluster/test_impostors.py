@@ -207,16 +207,34 @@ def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -
     assert controller._post.endpoint.refused["strangers"], "the impostor is refused"
 
 
+def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(led: Scene) -> None:
+    controller = led.roles[CONTROLLER]
+    assert isinstance(controller, ControllerRole)
+    led.end(FIRST)
+    keys = controller._entitled._keys
+    led.until(lambda: keys[FIRST][0] == "key of a" and not controller._post.endpoint.has(FIRST))
+    keys[FIRST] = keys[FIRST][0], time.monotonic() - 100.0
+    led.until(lambda: FIRST not in controller._vouched)
+    impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
+    led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
+    led.say(impostor, CONTROLLER, Look(number=7))
+    led.until(lambda: led.heard_by(impostor, Looked))
+    assert controller._post.endpoint.refused["strangers"] and not led.heard_by(impostor, Leased)
+
+
 def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led: Scene) -> None:
     trained(led)
     for name in (FIRST, SECOND, CONTROLLER):
         led.end(name)
     again = led.controller()
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
-    led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
+    for number in (1, 2):
+        led.say(impostor, CONTROLLER, here(FIRST, "a guess", number))
     led.say(impostor, CONTROLLER, Look(number=7))
     led.until(lambda: led.heard_by(impostor, Looked))
     assert not led.heard_by(impostor, Leased)
+    events = [each.sentence for each in led.heard_by(impostor, Looked)[0].events if each.kind == "stranger"]
+    assert len(events) == 1 and events[0].startswith(f"a process calls itself {FIRST} and does not have")
     assert again._machine.servers.of[FIRST].heard is None
     led.server(FIRST, "key of a")
     led.until(lambda: again._machine.servers.of[FIRST].heard is not None)

@@ -39,6 +39,8 @@ from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, RunSeen,
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
 """For which a state may not answer before that is said."""
+_IMPOSTOR_SECONDS = 60.0
+"""How often people are told of processes with the same name and a wrong key."""
 _HEARD = get_args(FromServers)
 
 Found = dict[str, str] | bool | ValueError | None
@@ -160,6 +162,8 @@ class ControllerRole:
         """Where servers are reached by each other, as they said last."""
         self._vouched: dict[str, str] = {}
         """Keys of servers that must prove their names, here and to the servers of their buckets."""
+        self._impostors: dict[str, float] = {}
+        """When people were told that somebody else has the name of a server."""
         post.endpoint.watch(state.fileno())
 
     def run(self) -> None:
@@ -182,7 +186,7 @@ class ControllerRole:
         for event in self._machine.take_events():
             self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
-        self._forget_names()
+        self._forget_names(now)
         for event in self._machine.take_gathered(now):
             self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
 
@@ -205,6 +209,8 @@ class ControllerRole:
     def _hear(self, sender: str, message: FromServers, now: float) -> None:
         if reason := self._entitled.wrong(sender, message, now):
             self._post.endpoint.refused[reason] += 1
+            if isinstance(message, Here) and sender == message.server and self._entitled.is_impostor(message):
+                self._tell_impostor(sender, now)
             return
         if isinstance(message, Here) and message.key:
             message = replace(message, key=digest_of(message.key))  # the machine has it written down
@@ -223,11 +229,25 @@ class ControllerRole:
         for each in self._machine.neighbours(server):
             self._post.send(each, Peers((), ((server, pair_key(key, each)),)))
 
-    def _forget_names(self) -> None:
-        """Nothing is known any more of some servers: others may have their names."""
-        for name in self._vouched.keys() - self._machine.servers.of.keys():
+    def _forget_names(self, now: float) -> None:
+        """Some servers are known or heard no more: whoever has a name of theirs may come in, and is judged by
+        what it says."""
+        known, silent = self._machine.servers.of, self._entitled.is_silent
+        for name in [each for each in self._vouched if each not in known or silent(each, now)]:
             del self._vouched[name]
             self._endpoint.vouch(name, "")
+
+    def _tell_impostor(self, server: str, now: float) -> None:
+        """People should know of a process with the name of a server and another key, now and then."""
+        if now - self._impostors.get(server, float("-inf")) < _IMPOSTOR_SECONDS:
+            return
+        self._impostors = {name: at for name, at in self._impostors.items() if name in self._machine.keys}
+        self._impostors[server] = now
+        sentence = (
+            f"a process calls itself {server} and does not have that server's key, so it is not heard; if "
+            "its host was set back to an earlier state, start the host's 'cotswold cluster' again"
+        )
+        self._machine.note("stranger", server, sentence, now)
 
     def _tell_trouble(self, now: float) -> None:
         """Say, once, that the state cannot be asked, and why, and that it can again."""

@@ -115,6 +115,15 @@ class Entitled:
         key, _ = self._keys.get(server, ("", 0.0))
         return key if key and self._is_written(server, key) else ""
 
+    def is_silent(self, server: str, now: float) -> bool:
+        """Whether nothing has been heard of a server for so long that it may have ended."""
+        _, heard = self._keys.get(server, ("", float("-inf")))
+        return now - heard >= _SILENT_SECONDS
+
+    def is_impostor(self, here: Here) -> bool:
+        """Whether somebody says the name of a server whose key is written down, and another key."""
+        return self._is_written(here.server, here.key) is False
+
     def _is_written(self, server: str, key: str) -> bool | None:
         """Whether this is the key that is written down; None if none is."""
         digest = self._written().get(server)

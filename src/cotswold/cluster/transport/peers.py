@@ -241,11 +241,11 @@ class Peers:
         pair = self._pairs.get(hello.name)
         if pair is not None and not hello.is_proved(pair):
             return True
-        is_answer = known is not None and known.nonce == hello.answers
         if self.admits_answers_only or hello.name in self.answering:
-            return not is_answer
+            return not hello.answers  # of answers `_is_over` decides
         if hello.name not in self.kept:
             return known is None and (len(self.of) >= MOST_PEERS or not can_open(DESCRIPTORS))
+        is_answer = known is not None and known.nonce == hello.answers
         # an address is no secret: it lets a peer call at the same moment, and take no place that is taken
         may_be_it = known is not None and known.address.is_same(hello.address)
         return not is_answer and (not may_be_it or self._doors.has_called(hello.name))

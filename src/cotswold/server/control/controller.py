@@ -147,6 +147,10 @@ class Controller:
         reign = self._reign
         return {*reign.board.map.moving, *reign.elections.of, *reign.judging.of}
 
+    def note(self, kind: str, name: str, sentence: str, now: float) -> None:
+        """Something has happened of which only the process knows."""
+        self._events.note(kind, name, sentence, now)
+
     def take_events(self) -> list[Event]:
         """What has happened since they were taken last."""
         return self._events.take()
