@@ -207,7 +207,9 @@ def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -
     assert controller._post.endpoint.refused["strangers"], "the impostor is refused"
 
 
-def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(led: Scene) -> None:
+def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(
+    led: Scene,
+) -> None:
     controller = led.roles[CONTROLLER]
     assert isinstance(controller, ControllerRole)
     led.end(FIRST)
