@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from cotswold.cluster.outward import Outward
@@ -83,3 +85,17 @@ def test_a_text_that_names_no_controller_is_refused(text: str) -> None:
 def test_a_controller_may_be_named_without_its_port() -> None:
     assert place_of("a.example") == ("a.example", 7400)
     assert place_of("[::1]:7401") == ("::1", 7401) and place_of("[::1]") == ("::1", 7400)
+
+
+def test_names_that_were_called_long_ago_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("cotswold.cluster.post.time.monotonic", lambda: now)
+    called: list[str] = []
+    endpoint = SimpleNamespace(has=lambda name: False, connect=lambda name, address: called.append(name))
+    calling = Calling(lambda address: endpoint)  # type: ignore[arg-type, return-value]  # a stand-in
+    for number in range(1000):
+        now += 1.0
+        calling.meet({f"server-a-0.{number}": "somewhere"})
+    assert len(called) == 1000 and len(calling._called) <= 256
+    calling.meet({"server-a-0.999": "somewhere"})
+    assert len(called) == 1000, "it was called a moment ago"

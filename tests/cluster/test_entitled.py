@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.cluster.roles.entitled import Entitled
-from cotswold.server.messages import COORDINATOR, Ended, Here
+from cotswold.cluster.roles.entitled import Entitled, digest_of
+from cotswold.server.messages import COORDINATOR, Assigned, Ended, Here
 
 SERVER, STATION = "server-a-0", "station-0f/a"
 ADDRESS = "host 1 challenge - tcp://10.0.0.1:7000 hmac"
@@ -63,3 +63,31 @@ def test_names_are_kept_within_a_bound_and_those_that_speak_are_kept(entitled: E
             assert entitled.wrong(SERVER, here("own"), 2.0) == ""
     assert len(entitled._keys) == 1 << 12
     assert entitled.wrong(SERVER, here("another"), 2.0) == "strangers"
+
+
+def test_a_key_that_is_written_down_is_the_only_one_of_its_name() -> None:
+    written = {SERVER: digest_of("own")}
+    new = Entitled(0.0, lambda: written)
+    assert new.wrong(SERVER, here("another"), 1.0) == "strangers"
+    assert new.wrong(STATION, Ended(SERVER, "because I say so", "another"), 9.0) == "strangers"
+    assert new.wrong(STATION, Ended(SERVER, "was killed by SIGKILL", "own"), 1.0) == ""
+    assert new.wrong(SERVER, here("own"), 1.0) == ""
+    assert new.wrong(SERVER, here("another"), 100.0) == "strangers", "however long it was silent"
+
+
+def test_a_key_that_is_written_down_replaces_one_that_was_heard_before() -> None:
+    written: dict[str, str] = {}
+    follower = Entitled(0.0, lambda: written)
+    assert follower.wrong(SERVER, here("of an impostor"), 1.0) == "" and not follower.key_of(SERVER)
+    written[SERVER] = digest_of("own")
+    assert follower.wrong(SERVER, here("of an impostor"), 2.0) == "strangers"
+    assert follower.wrong(SERVER, here("own"), 2.0) == "" and follower.key_of(SERVER) == "own"
+
+
+def test_a_server_says_its_key_on_each_connection_before_anything_else_is_heard_of_it() -> None:
+    entitled = Entitled(0.0)
+    said = Assigned("run/0000", 1, SERVER)
+    assert entitled.wrong(SERVER, said, 1.0) == "strangers"
+    assert entitled.wrong(SERVER, here("own"), 1.0) == entitled.wrong(SERVER, said, 1.0) == ""
+    entitled.lost(SERVER)
+    assert entitled.wrong(SERVER, said, 1.0) == "strangers"

@@ -62,3 +62,12 @@ def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
         conversation.outlived = outlived
         found = conversation._of_this_run(BEFORE)
         assert isinstance(found, Counts) and found.taken_bytes == taken_bytes
+
+
+def test_servers_that_are_not_heard_any_more_are_not_kept() -> None:
+    since = SinceBegun()
+    for number in range(2000):
+        since.of(replace(BEFORE, server=f"server-a-0.{number}"))
+        since.of(BEFORE)
+    assert len(since._first) == len(since._longest) == 1000
+    assert since.of(replace(BEFORE, cpu_seconds=93.0)).cpu_seconds == 3.0

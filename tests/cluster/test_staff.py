@@ -218,3 +218,12 @@ def test_a_process_that_was_lost_is_replaced_and_not_taken_for_dead() -> None:
     staff.tick(1.0)
     assert [staff.is_lost(f"worker-{number}") for number in (1, 2)] == [True, False]
     assert staff.workers == ("worker-3", "worker-4")
+
+
+def test_a_process_that_starts_again_under_its_name_is_not_the_one_that_was_lost() -> None:
+    machines = Machines(one=2)
+    staff = staff_of(machines)
+    for code in (LOST, -9):
+        staff.start(Call("controller-0", "module:function", {}, {}, None))
+        end(staff, machines.started[-1], code, 1.0)
+        assert staff.is_lost("controller-0") is (code == LOST)

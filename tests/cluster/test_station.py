@@ -72,6 +72,17 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
         step(station, lambda: machines.started[-1].name == "server-a-0.1")
 
 
+def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Path) -> None:
+    machines = Machines(here=2)
+    with Station(settings_of(tmp_path / "a", 1, servers=1), Token.new(), processes=machines) as station:
+        station._served.add("server-a-0")
+        server = next(each for each in machines.started if each.name == "server-a-0")
+        server.exit = -9
+        os.write(server._write, b"x")
+        step(station, lambda: machines.started[-1].name == "server-a-0.1")
+        assert "server-a-0" not in station._served
+
+
 @pytest.mark.parametrize(
     ("answers", "drained"),
     [

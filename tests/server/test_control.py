@@ -573,3 +573,40 @@ def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
         {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
     )
     assert drains.answer("a", 1.0).why == "a has 1 copy"
+
+
+def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
+    desk = Desk(control=Control(copies=1, forget_seconds=20.0))
+    desk.pass_time(1.0)
+    for name in "ab":
+        desk.tell(name, Here(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
+    assert desk.controller.create(Create("run", "what it is", (BUCKET,), 2), desk.now)
+    first = desk.controller.wish(desk.now)
+    assert isinstance(first, Transact)
+    assert dict(first.put) == {"server/a": "digest of a", "server/b": "digest of b"}
+    desk.sent += desk.answered(first)
+    desk.answer()
+    other = next(name for name in "ab" if name != desk.group.primary)
+    standby = Desk(desk.state, "two", control=Control(copies=1, forget_seconds=20.0))
+    standby.pass_time(2.0)
+    assert standby.controller.keys == {name: f"digest of {name}" for name in "ab"}
+    standby.pass_time(35.0)
+    assert standby.controller.keys == {desk.group.primary: f"digest of {desk.group.primary}"}
+    assert f"server/{other}" not in standby.state.items
+
+
+def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
+    cluster = Cluster("abcd", Control(copies=3, forget_seconds=20.0), buckets=4)
+    cluster.tell("c", Here("c", "host c", "at c", 1, (), runs=("gone",), answered=cluster.beats))
+    del cluster.there["c"]  # its host is lost: nobody sees its process end
+    cluster.live(3.0)
+    for _ in range(3):
+        for group in list(cluster.controller.groups.values()):
+            if "c" in group.everybody:
+                cluster.tell(group.primary, Silent(group.bucket, group.term, group.primary, "c"))
+        cluster.live(1.0)
+    reign = cluster.controller._reign
+    assert reign._telling._absent["c"], "it would be told of them if it came back"
+    cluster.live(40.0)
+    assert "c" not in cluster.controller.servers.of
+    assert not reign._telling._absent and not reign._forgetting._said

@@ -6,6 +6,7 @@ import pytest
 from tests.server.house import BUCKET, GROUP, House, contents, push, said
 
 from cotswold.server.copies.copying import Copying
+from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import DRIFT, Lease
 from cotswold.server.copies.peers import DEAF, Neighbours, Offer, Peers, is_silent
 from cotswold.server.copies.routing import Router
@@ -243,3 +244,11 @@ def test_a_server_says_what_it_leads_with_each_beat() -> None:
     house.now += 1
     (here,) = [each.message for each in house.of["a"].tick(house.now) if isinstance(each.message, Here)]
     assert here.leads == ((BUCKET, 1),) and here.host == "host a"
+
+
+def test_a_server_keeps_nothing_of_others_that_have_long_said_nothing() -> None:
+    neighbours, copying = Neighbours({"old": 1.0, "new": 9.8}, {"old": 1.0, "new": 9.9}), Copying()
+    keeper = Keeper("a", "host", "at a", contents, copying, 0.0)
+    keeper._neighbours = neighbours
+    keeper.tick(10.0)
+    assert neighbours.spoke.keys() == neighbours.told.keys() == {"new"}

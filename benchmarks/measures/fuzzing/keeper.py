@@ -114,7 +114,7 @@ class KeeperVictim(Victim):
             (CONTROLLER, m.Forget(1, "other")),
             (CONTROLLER, m.Described(RUN, self._description.text)),
             (CONTROLLER, m.Described("other", described("other").text)),
-            (CONTROLLER, beginning.Peers(((OTHER, ADDRESS),))),
+            (CONTROLLER, beginning.Peers(((OTHER, ADDRESS),), ((OTHER, "key"),))),
             (m.COORDINATOR, beginning.Controllers((("controller-2", ADDRESS),))),
             ("operator", beginning.Report(LED)),
             ("operator", beginning.Export(LED)),

@@ -31,7 +31,7 @@ class StillEndpoint:
     """An endpoint whose messages go nowhere, once they are written."""
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        self.address, self.key = address, ""
         self.refused: Counter[str] = Counter()
         self.traffic = Traffic()
         self.connected: set[str] = set()
@@ -47,6 +47,12 @@ class StillEndpoint:
 
     def keep(self, peer: str) -> None:
         """Its name is its own."""
+
+    def keep_answers_of(self, peer: str) -> None:
+        """It calls nobody first."""
+
+    def vouch(self, peer: str, pair: str) -> None:
+        """Nobody comes in who could prove anything."""
 
     def watch(self, descriptor: int) -> None:
         """Nothing comes."""

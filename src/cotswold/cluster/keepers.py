@@ -11,6 +11,7 @@ later (`lives`), and so is whoever cannot be started: the others have copies mea
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -136,7 +137,11 @@ class Keepers:
 
     def _start_server(self, name: str) -> None:
         settings = self._settings
-        told: dict[str, object] = {"controllers": self.controllers, "copying": asdict(settings.copying)}
+        told: dict[str, object] = {
+            "key": secrets.token_hex(16),
+            "controllers": self.controllers,
+            "copying": asdict(settings.copying),
+        }
         if settings.disks is not None:
             disk = Path(settings.disks).absolute() / disk_of(name)
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}

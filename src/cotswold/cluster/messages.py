@@ -57,6 +57,8 @@ class Peers:
     """The workers that are there, and where they are reached by each other."""
 
     addresses: tuple[tuple[str, str], ...]
+    keys: tuple[tuple[str, str], ...] = ()
+    """Keys by which servers prove their names to the receiver (`transport.names.pair_key`), by name."""
 
 
 @dataclass(frozen=True)

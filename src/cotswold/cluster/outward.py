@@ -65,5 +65,6 @@ class Outward:
         if own not in self._ways:
             here = replace(self._reach, towards=towards, at=own)
             self._ways[own] = own_endpoint(self._name, here, self._tokens.ring)
+            self._ways[own].keep_answers()  # servers and controllers are called, and call nobody first
             self._roads.add(f"servers {own}", self._ways[own])
         return self._ways[own]

@@ -29,6 +29,8 @@ _MALFORMED, _UNKNOWN = "malformed", "unknown"
 _UNKNOWN_NAMES = 16
 _CALL_SECONDS = 0.2
 """How often somebody is called who is not there."""
+_CALLED = 256
+"""Names beyond which those are forgotten that were called longer ago."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Calling:
             except (MachineError, ClusterError):  # its network is down: it may be there again
                 continue
             if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
+                if len(self._called) >= _CALLED:
+                    self._called = {
+                        each: at for each, at in self._called.items() if now - at <= _CALL_SECONDS
+                    }
                 self._called[name] = now
                 try:
                     endpoint.connect(name, address)

@@ -8,25 +8,32 @@ how late its disk ever was are those of its process, which served others before.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import replace
 
 from cotswold.cluster.messages import Counts, Unsaved
 
 Counted = tuple[tuple[str, int], ...]
+_SERVERS = 1000
+"""Servers of which is kept where they began."""
 
 
 class SinceBegun:
     """For one run: whatever a server says first is where it began."""
 
     def __init__(self) -> None:
-        self._first: dict[str, Counts] = {}
+        self._first: OrderedDict[str, Counts] = OrderedDict()
+        """The servers heard last, the newest at the end."""
         self._longest: dict[str, float] = {}
         """The longest window of each that was seen."""
 
     def of(self, counts: Counts) -> Counts:
         """The same, but for what was before."""
         first = self._first.setdefault(counts.server, counts)
+        self._first.move_to_end(counts.server)
+        if len(self._first) > _SERVERS:
+            old, _ = self._first.popitem(last=False)
+            self._longest.pop(old, None)
         return replace(
             counts,
             refused=_more(counts.refused, first.refused),

@@ -224,6 +224,7 @@ class Staff:
 
     def _keep(self, process: Process) -> None:
         self._started[process.name] = process
+        self._lost.discard(process.name)
         self._watched[process.fileno()] = process.name
         self._endpoint.watch(process.fileno())
 

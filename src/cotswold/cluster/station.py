@@ -251,6 +251,7 @@ class Station:
                 ports=reach.one_of_ports,
                 encrypt=settings.encrypt,
             )
+            out.keep_answers()
             roads = Roads({"here": here, "out": out})
             opened.callback(roads.close, 0.2)
             self._post, self._here, self._out = Post(roads), here, out
@@ -448,6 +449,8 @@ class Station:
                 f"{ended.name} {ended.why}; another controller listens there, perhaps: name another port, "
                 f"the same on all hosts: --controllers {self._settings.at}:{PORT + 1}"
             )
+        if life in self._disks.disks:  # the next has another name
+            self._served.discard(ended.name)
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
         self._lives[life].ended(now)
 

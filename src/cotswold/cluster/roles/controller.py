@@ -21,12 +21,13 @@ from cotswold.cluster.description import name_in
 from cotswold.cluster.messages import Finish, Happened, Peers, Serving
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.entitled import Entitled
+from cotswold.cluster.roles.entitled import Entitled, digest_of
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.state import Place, State
 from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport.names import pair_key
 from cotswold.errors import MachineError
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
@@ -38,6 +39,8 @@ from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, RunSeen,
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
 """For which a state may not answer before that is said."""
+_IMPOSTOR_SECONDS = 60.0
+"""How often people are told of processes with the same name and a wrong key."""
 _HEARD = get_args(FromServers)
 
 Found = dict[str, str] | bool | ValueError | None
@@ -144,7 +147,7 @@ class ControllerRole:
     ) -> None:
         self._name, self._post, self._state = name, post, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
-        self._entitled = Entitled(time.monotonic())
+        self._entitled = Entitled(time.monotonic(), lambda: self._machine.keys)
         self._ticked = 0.0
         self._bond, self._endpoint = bond, endpoint
         endpoint.keep(COORDINATOR)
@@ -157,6 +160,10 @@ class ControllerRole:
         """What people call runs, of those that whoever looked last has seen."""
         self._addressed: dict[str, str] = {}
         """Where servers are reached by each other, as they said last."""
+        self._vouched: dict[str, str] = {}
+        """Keys of servers that must prove their names, here and to the servers of their buckets."""
+        self._impostors: dict[str, float] = {}
+        """When people were told that somebody else has the name of a server."""
         post.endpoint.watch(state.fileno())
 
     def run(self) -> None:
@@ -179,6 +186,7 @@ class ControllerRole:
         for event in self._machine.take_events():
             self._post.send(COORDINATOR, Happened(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
+        self._forget_names(now)
         for event in self._machine.take_gathered(now):
             self._post.send(COORDINATOR, Happened(GATHERED, event.name, event.sentence))
 
@@ -187,19 +195,59 @@ class ControllerRole:
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return False
             case Letter(sender, message) if isinstance(message, _HEARD):
-                if reason := self._entitled.wrong(sender, cast(FromServers, message), time.monotonic()):
-                    self._post.endpoint.refused[reason] += 1
-                    return True
-                self._deliver(self._machine.receive(sender, cast(FromServers, message), time.monotonic()))
-                if isinstance(message, Here) and message.server == sender:
-                    self._met(message)
+                self._hear(sender, cast(FromServers, message), time.monotonic())
             case Ready():
                 self._state.take()
-            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise self._bond.over(self._name, why)
+            case Lost(peer, why):
+                self._entitled.lost(peer)
+                if peer == COORDINATOR and self._bond.lost(time.monotonic()):
+                    raise self._bond.over(self._name, why)
             case _:
                 pass
         return True
+
+    def _hear(self, sender: str, message: FromServers, now: float) -> None:
+        if reason := self._entitled.wrong(sender, message, now):
+            self._post.endpoint.refused[reason] += 1
+            if isinstance(message, Here) and sender == message.server and self._entitled.is_impostor(message):
+                self._tell_impostor(sender, now)
+            return
+        if isinstance(message, Here) and message.key:
+            message = replace(message, key=digest_of(message.key))  # the machine has it written down
+        self._deliver(self._machine.receive(sender, message, now))
+        if isinstance(message, Here) and message.server == sender:
+            self._met(message)
+            self._vouch(sender)
+
+    def _vouch(self, server: str) -> None:
+        """Have a server prove its name from now on: to this endpoint, and to the servers of its buckets."""
+        key = self._entitled.key_of(server)
+        if not key or self._vouched.get(server) == key:
+            return
+        self._vouched[server] = key
+        self._endpoint.vouch(server, pair_key(key, self._name))
+        for each in self._machine.neighbours(server):
+            self._post.send(each, Peers((), ((server, pair_key(key, each)),)))
+
+    def _forget_names(self, now: float) -> None:
+        """Some servers are known or heard no more: whoever has a name of theirs may come in, and is judged by
+        what it says."""
+        known, silent = self._machine.servers.of, self._entitled.is_silent
+        for name in [each for each in self._vouched if each not in known or silent(each, now)]:
+            del self._vouched[name]
+            self._endpoint.vouch(name, "")
+
+    def _tell_impostor(self, server: str, now: float) -> None:
+        """People should know of a process with the name of a server and another key, now and then."""
+        if now - self._impostors.get(server, float("-inf")) < _IMPOSTOR_SECONDS:
+            return
+        self._impostors = {name: at for name, at in self._impostors.items() if name in self._machine.keys}
+        self._impostors[server] = now
+        sentence = (
+            f"a process calls itself {server} and does not have that server's key, so it is not heard; if "
+            "its host was set back to an earlier state, start the host's 'cotswold cluster' again"
+        )
+        self._machine.note("stranger", server, sentence, now)
 
     def _tell_trouble(self, now: float) -> None:
         """Say, once, that the state cannot be asked, and why, and that it can again."""
@@ -248,7 +296,8 @@ class ControllerRole:
             if isinstance(each.message, Assign):
                 named.setdefault(each.to, set()).update(each.message.group.everybody)
         for server, names in named.items():
-            self._post.send(server, Peers(tuple(self._addresses(sorted(names)))))
+            others = sorted(names)
+            self._post.send(server, Peers(tuple(self._addresses(others)), self._pair_keys(others, server)))
         self._post.deliver(map(self._with_more, sends))
 
     def _with_more(self, send: Send) -> Send:
@@ -268,6 +317,11 @@ class ControllerRole:
             if each.run in described
         }
         return tuple(replace(each, name=self._called.get(each.run, "")) for each in runs)
+
+    def _pair_keys(self, names: Sequence[str], to: str) -> tuple[tuple[str, str], ...]:
+        """By which these servers prove their names to another."""
+        keys = {name: self._entitled.key_of(name) for name in names if name != to}
+        return tuple((name, pair_key(key, to)) for name, key in keys.items() if key)
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of

@@ -7,13 +7,17 @@ state takes them. Does not know: what follows from a message (`server.control`),
 Whoever has the token may ask for buckets, have them removed, drain servers and look. That a server's process
 has ended its supervisor says: the coordinator of a run, or the station of the server's host.
 
-A station gives each server a key of its own when it starts the process. The server says the key with each
-`Here`, and the station with `Ended`:
+A supervisor gives each server a key of its own when it starts the process. The server says the key with each
+`Here`, and a station with `Ended`. The controllers' state has the digest of each key, for as long as anything
+is known of the server:
 
     what is said                                         what a controller does
+    Here, of a name whose key is written down            hears it if that is the key
     Here, of a name that is not known                    binds the name to the key
     Here, with the key of its name                       hears it
-    Here, with another key                               refuses it, unless the name was silent for a minute
+    Here, with another key than is known, and not        refuses it, unless the name was silent for a minute
+      written down
+    what else servers say                                hears it on a connection that has said `Here`
     Ended by a station, with the key of the name         hears it
     Ended by a station, with another key                 refuses it
     Ended by a station, of a name that is not known      hears it, but not in its first seconds, in which a
@@ -22,8 +26,10 @@ A station gives each server a key of its own when it starts the process. The ser
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 
 from cotswold.cluster.description import Description
 from cotswold.cluster.state.keeping import (
@@ -35,7 +41,18 @@ from cotswold.cluster.state.keeping import (
 from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
 from cotswold.server.control.reign import STATION, FromServers
-from cotswold.server.messages import COORDINATOR, Create, Ended, Here
+from cotswold.server.messages import (
+    COORDINATOR,
+    Assigned,
+    Caught,
+    Create,
+    Ended,
+    Fenced,
+    FoundSaved,
+    Here,
+    Silent,
+    TakeOver,
+)
 from cotswold.server.names import is_run, run_of
 
 _SERVER = "server-"
@@ -60,10 +77,15 @@ _NAMES = 1 << 12
 
 
 class Entitled:
-    """Decides who may say what to one controller, which began at ``now``."""
+    """Decides who may say what to one controller, which began at ``now``.
 
-    def __init__(self, now: float) -> None:
-        self._began = now
+    ``written`` returns the digests of keys (`digest_of`) that are written down, by server.
+    """
+
+    def __init__(self, now: float, written: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._began, self._written = now, written
+        self._speaking: set[str] = set()
+        """Servers that have said their keys on the connections that they have now."""
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """Key of each server and time when it was heard last, in the order of these times."""
 
@@ -73,15 +95,45 @@ class Entitled:
             return found
         match message:
             case Here(server, key=key):
-                return "" if self._binds(server, key, now) else "strangers"
+                if not self._binds(server, key, now):
+                    return "strangers"
+                self._speaking.add(server)
+                return ""
+            case Assigned() | Fenced() | FoundSaved() | Caught() | Silent() | TakeOver():
+                return "" if sender in self._speaking else "strangers"
             case Ended(server, key=key) if sender != COORDINATOR:
                 return self._wrong_end(server, key, now)
             case _:
                 return ""
 
+    def lost(self, peer: str) -> None:
+        """The connection of a peer has ended: who has its name next must say the key first."""
+        self._speaking.discard(peer)
+
+    def key_of(self, server: str) -> str:
+        """The key of a server, if it is the one that is written down; empty otherwise."""
+        key, _ = self._keys.get(server, ("", 0.0))
+        return key if key and self._is_written(server, key) else ""
+
+    def is_silent(self, server: str, now: float) -> bool:
+        """Whether nothing has been heard of a server for so long that it may have ended."""
+        _, heard = self._keys.get(server, ("", float("-inf")))
+        return now - heard >= _SILENT_SECONDS
+
+    def is_impostor(self, here: Here) -> bool:
+        """Whether somebody says the name of a server whose key is written down, and another key."""
+        return self._is_written(here.server, here.key) is False
+
+    def _is_written(self, server: str, key: str) -> bool | None:
+        """Whether this is the key that is written down; None if none is."""
+        digest = self._written().get(server)
+        return None if digest is None else _is_same(digest, digest_of(key))
+
     def _binds(self, server: str, key: str, now: float) -> bool:
         bound, heard = self._keys.get(server, (key, now))
-        if now - heard < _SILENT_SECONDS and not _is_same(bound, key):
+        is_written = self._is_written(server, key)
+        is_known = now - heard < _SILENT_SECONDS
+        if is_written is False or (is_written is None and is_known and not _is_same(bound, key)):
             return False
         self._keys[server] = key, now
         self._keys.move_to_end(server)
@@ -90,10 +142,17 @@ class Entitled:
         return True
 
     def _wrong_end(self, server: str, key: str, now: float) -> str:
+        if (is_written := self._is_written(server, key)) is not None:
+            return "" if is_written else "strangers"
         if server not in self._keys:
             return "early" if now - self._began < _FIRST_SECONDS else ""
         bound, _ = self._keys[server]
         return "" if bound and _is_same(bound, key) else "strangers"
+
+
+def digest_of(key: str) -> str:
+    """What is written down of a key, from which nobody can tell the key."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -102,8 +102,8 @@ def main(
     ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
     the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
     machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The tokens are in
-    the file ``tokens``, or the token is in the environment. ``key``: by which controllers know this server
-    from others that say its name. Raises MachineError where the coordinator ends
+    the file ``tokens``, or the token is in the environment. ``key``: by which controllers and other servers
+    know this server from others that say its name. Raises MachineError where the coordinator ends
     first, and what the disk raises."""
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
@@ -147,7 +147,10 @@ class KeeperRole:
             ways.replication.address,
         )
         self._bond = bond
-        self._keep((COORDINATOR, *controllers))
+        for way in ways.each:
+            way.key = key
+            way.keep(COORDINATOR)
+        self._keep_answers(controllers)
         self._calling = Calling(lambda address: ways.administration)
         self._peers: dict[str, str] = {}
         """Servers of its buckets, and where they are reached."""
@@ -217,12 +220,15 @@ class KeeperRole:
             self._do(sender, message)
             return
         match message:
-            case Peers(addresses) if sender in self._controllers:
+            case Peers(addresses, keys) if sender in self._controllers:
+                for name, pair in keys:
+                    for way in self._ways.each:
+                        way.vouch(name, pair)
                 self._meet(dict(addresses))
             case Controllers(addresses) if sender == COORDINATOR:
                 known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
                 self._controllers.update(known)
-                self._keep(name for name, _ in known)
+                self._keep_answers(name for name, _ in known)
             case Described(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
@@ -261,11 +267,11 @@ class KeeperRole:
                 self._peers[name] = address
         self._meeting.meet(self._peers)
 
-    def _keep(self, names: Iterable[str]) -> None:
-        """Nobody else is to come in under these, on whatever road."""
+    def _keep_answers(self, names: Iterable[str]) -> None:
+        """Controllers come in only with the answers to calls, on whatever road."""
         for each in names:
-            for way in (self._ways.administration, self._ways.replication, self._ways.updates):
-                way.keep(each)
+            for way in self._ways.each:
+                way.keep_answers_of(each)
 
     def _learn(self, run: str, description: str) -> None:
         """What its buckets are, if one of them can be made, and updated."""

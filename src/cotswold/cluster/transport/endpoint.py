@@ -93,6 +93,9 @@ class Endpoint:
                 f"{name!r} cannot name an endpoint; use up to 64 letters, digits, '.', '-' or '_'"
             )
         self.name = name
+        self.key = ""
+        """The secret by which this process proves its name to whoever was given the key of the pair
+        (`names`); empty for none."""
         self.traffic = Traffic()
         self._common = common = Common(zmq.Context())
         self.refused = common.refused
@@ -163,6 +166,19 @@ class Endpoint:
     def keep(self, name: str) -> None:
         """From now on nobody comes in under a name but a peer of this name that this endpoint calls."""
         self._peers.kept.add(name)
+
+    def keep_answers_of(self, name: str) -> None:
+        """From now on a peer of this name comes in only with the answer to a call of this endpoint."""
+        self._peers.answering.add(name)
+
+    def keep_answers(self) -> None:
+        """The same for every name: this endpoint calls, and nobody calls it first."""
+        self._peers.admits_answers_only = True
+
+    def vouch(self, name: str, pair: str) -> None:
+        """From now on a caller has this name only if it proves it by the key of the pair (`names`); an empty
+        key ends that. A caller that came in under the name without proof is lost."""
+        self._peers.vouch(name, pair)
 
     def version_of(self, peer: str) -> int | None:
         """Of the protocol, on which both have settled; None where the peer has not answered yet. Raises
@@ -323,7 +339,7 @@ class Endpoint:
     def _own(self) -> Own:
         """What it says of itself now."""
         probe, versions = self._probe.descriptor, self._peers.versions
-        return Own(self.name, self._address, versions, probe, self._lost_seconds)
+        return Own(self.name, self._address, versions, probe, self._lost_seconds, self.key)
 
     def _wait(self, seconds: float | None) -> None:
         """Until a descriptor is ready, unless there is something already; what it asks for is done."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.frames import MalformedError, pack, unpack
+from cotswold.cluster.transport.names import is_proof
 from cotswold.errors import ClusterError
 
 _LONGEST = 1024
@@ -38,6 +39,8 @@ class Hello:
     """The oldest version of the protocol that the caller speaks."""
     answers: str = ""
     """The `nonce` of the call that this one answers; empty where it answers none."""
+    proof: str = ""
+    """Proves the name to a process that knows the key of the pair (`names.proof`); empty without a key."""
 
     @property
     def packed(self) -> bytes:
@@ -52,15 +55,20 @@ class Hello:
         if not isinstance(said, dict):
             raise MalformedError("no hello")
         words = [said.get(key) for key in ("name", "address", "nonce", "to", "answers")]
+        words.append(said.get("proof", ""))
         probe, oldest = said.get("probe"), said.get("oldest")
         are_texts = all(isinstance(one, str) and len(one) <= _LONGEST for one in words)
         if not are_texts or type(probe) is not int or type(oldest) is not int:
             raise MalformedError("no hello")
-        name, text, nonce, to, answers = map(str, words)
+        name, text, nonce, to, answers, proof = map(str, words)
         if not is_name(name):
             raise MalformedError("no name")
         try:
             address = Address.parsed(text)
         except ClusterError as error:
             raise MalformedError("no address") from error
-        return cls(name, address, nonce, to, probe, oldest, answers)
+        return cls(name, address, nonce, to, probe, oldest, answers, proof)
+
+    def is_proved(self, pair: str) -> bool:
+        """Whether the caller knows the key of the pair, and so has this name."""
+        return is_proof(pair, self.proof, self.nonce, self.name, str(self.address))

@@ -14,6 +14,7 @@ from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Mode
 from cotswold.cluster.transport.authentication import Keys
 from cotswold.cluster.transport.frames import FRAME_BYTES, HELLO
+from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_more
 from cotswold.errors import MachineError
 
@@ -33,6 +34,8 @@ class Caller:
     name: str
     fingerprint: str
     """Of the token with which it came."""
+    hello: Hello
+    """What it said first."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import zmq
 
-from cotswold.cluster.transport import authentication
+from cotswold.cluster.transport import authentication, names
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
 from cotswold.cluster.transport.connection import Call, Connection
@@ -62,6 +62,12 @@ class Own:
     probe: int
     """The descriptor of a block that they may try to map."""
     lost_seconds: float = LOST_SECONDS
+    key: str = ""
+    """The secret by which it proves its name; empty for none."""
+
+    def proof(self, nonce: str, to: str) -> str:
+        """The proof of its name in a call to ``to``; empty without a key."""
+        return self.key and names.proof(names.pair_key(self.key, to), nonce, self.name, str(self.address))
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ class Peer:
             *(own.name, own.address, self.nonce, name, own.probe),
             oldest=own.versions.oldest,
             answers=answers,
+            proof=own.proof(self.nonce, name),
         )
         self._hello = head(HELLO, own.versions.newest) + hello.packed
         self._call = Call(own.name, self.nonce, name, address, own.lost_seconds)

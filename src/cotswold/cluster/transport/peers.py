@@ -15,6 +15,9 @@ that answers.
     another endpoint has its name                       that one is lost, a conversation begins
     its name is kept for whom this process calls        `GONE`; so where there are too many, or no open files
                                                           are left, and for a second name on one connection
+    somebody vouches for its name, and it proves not    `GONE`
+      that the name is its own
+    only answers are admitted, and it answers nothing   `GONE`
 
 Both ends of a conversation hear that it is over: what is sent comes to whom it was sent, or `Lost` is heard.
 """
@@ -55,6 +58,8 @@ from cotswold.errors import ClusterError
 from cotswold.host.open_files import can_open
 
 Event = Message | Lost | Ready
+_VOUCHED = 1 << 12
+"""Names that an endpoint has keys of, at most; it forgets the one given longest ago."""
 MOST_PEERS = 2500
 """Of an endpoint; ZeroMQ has some sockets for each."""
 OLD_TOKEN = "its connection was made with a token that is not in use any more"
@@ -85,6 +90,12 @@ class Peers:
         self.versions = Versions.ours()
         self.kept: set[str] = set()
         """Names of which only those come in whom this process has called."""
+        self.answering: set[str] = set()
+        """Names that come in only with the answer to a call."""
+        self.admits_answers_only = False
+        """Whether that holds for every name."""
+        self._pairs: dict[str, str] = {}
+        """Keys by which callers prove their names, by name."""
         self._common, self._doors, self._own, self._take_in = common, doors, own, take_in
 
     def call(self, name: str, address: Address, answers: str = "") -> None:
@@ -103,6 +114,19 @@ class Peers:
             if tell:
                 self._tell(listener, number, head(GONE, peer.version or self.versions.newest))
         self._common.events.append(Lost(name, why, end))
+
+    def vouch(self, name: str, pair: str) -> None:
+        """A caller with this name must know the key of the pair; one that is there and does not, is lost."""
+        self._pairs.pop(name, None)
+        if not pair:
+            return
+        self._pairs[name] = pair
+        if len(self._pairs) > _VOUCHED:
+            del self._pairs[next(iter(self._pairs))]
+        callers = [each for each in self._doors.callers if each.name == name]
+        if name in self.of and not all(each.hello.is_proved(pair) for each in callers):
+            self._common.refused["strangers"] += 1
+            self.lose(name, "it has not proved its name")
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
         """It speaks none that is spoken here, or says so."""
@@ -214,10 +238,17 @@ class Peers:
         known, caller = self.of.get(hello.name), listener.callers.get(came.number)
         if caller is not None and caller.name != hello.name:
             return True
+        pair = self._pairs.get(hello.name)
+        if pair is not None and not hello.is_proved(pair):
+            return True
+        if self.admits_answers_only or hello.name in self.answering:
+            return not hello.answers  # of answers `_is_over` decides
         if hello.name not in self.kept:
             return known is None and (len(self.of) >= MOST_PEERS or not can_open(DESCRIPTORS))
         is_answer = known is not None and known.nonce == hello.answers
-        return not is_answer and (known is None or not known.address.is_same(hello.address))
+        # an address is no secret: it lets a peer call at the same moment, and take no place that is taken
+        may_be_it = known is not None and known.address.is_same(hello.address)
+        return not is_answer and (not may_be_it or self._doors.has_called(hello.name))
 
     def _is_over(self, hello: Hello) -> bool:
         """Whether it answers a call of a conversation that is over."""
@@ -236,7 +267,7 @@ class Peers:
             else:
                 known.met(address)
         self._doors.forget(name)
-        listener.callers[came.number] = Caller(name, came.fingerprint)
+        listener.callers[came.number] = Caller(name, came.fingerprint, hello)
         if name not in self.of:
             try:
                 self.call(name, address, hello.nonce)

@@ -130,10 +130,26 @@ class Controller:
         return self._reign.board.map.runs
 
     @property
+    def keys(self) -> Mapping[str, str]:
+        """Digests of the keys of servers, by name."""
+        return self._reign.board.map.keys
+
+    def neighbours(self, server: str) -> list[str]:
+        """Servers that have, or are to have, copies of the same buckets."""
+        known, groups = self.servers.of.get(server), self.groups
+        buckets = () if known is None else known.copies
+        found = {name for each in buckets if each in groups for name in groups[each].everybody}
+        return sorted(found - {server})
+
+    @property
     def unsettled(self) -> set[str]:
         """Buckets of which the group may be another soon."""
         reign = self._reign
         return {*reign.board.map.moving, *reign.elections.of, *reign.judging.of}
+
+    def note(self, kind: str, name: str, sentence: str, now: float) -> None:
+        """Something has happened of which only the process knows."""
+        self._events.note(kind, name, sentence, now)
 
     def take_events(self) -> list[Event]:
         """What has happened since they were taken last."""

@@ -60,6 +60,10 @@ class Forgetting:
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
 
+    def ended(self, server: str) -> None:
+        """It does not come back."""
+        self._said.pop(server, None)
+
     def forgets(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
         """What a server is to forget of what it has."""
         unknown = [run for run in runs if run and not self._board.map.has_run(run)]

@@ -12,7 +12,8 @@ is on its way to the state. Does not know: who leads, why a group is another one
     it counts       its run is to be removed                       its key is on its way to be deleted: gone
 
 Keys: ``bucket/NAME`` for a group, ``run/NAME/NUMBER`` for a part of what is said of a run, for a value may
-have 64 KiB and no more, ``drain/NAME`` for a server that is to have no copies. What is said of a run is
+have 64 KiB and no more, ``drain/NAME`` for a server that is to have no copies, ``server/NAME`` for the digest
+of a server's key, which is written before any group that names the server. What is said of a run is
 written before its groups and deleted before them: groups of a run of which nothing is said are to be deleted,
 whoever leads next.
 """
@@ -30,7 +31,7 @@ from cotswold.server.copies.saved import is_restored
 from cotswold.server.messages import Group
 from cotswold.server.names import run_of
 
-BUCKETS, RUNS, _DRAIN = "bucket/", "run/", "drain/"
+BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
 """With which keys begin."""
 _TOGETHER = 60
 """Keys in one transaction, of which etcd takes 128 operations."""
@@ -77,6 +78,10 @@ class Map:
         """What servers must know of each run; as it is written down."""
         self.drains: dict[str, float] = {}
         """Servers that are to have no copies, and within how many seconds."""
+        self.keys: dict[str, str] = {}
+        """Digests of the keys of servers; as they are written down, or are to be."""
+        self._bound: dict[str, str | None] = {}
+        """Those that are to be written down, or deleted."""
         self._of_run: dict[str, OrderedDict[str, None]] = {}
         """Buckets that are written down."""
         self._next: OrderedDict[str, Group] = OrderedDict()
@@ -105,6 +110,8 @@ class Map:
                 self._parts.setdefault(run, []).append((int(number), text))
             elif key.startswith(_DRAIN):
                 self.drains[key.removeprefix(_DRAIN)] = float(text)
+            elif key.startswith(_SERVER):
+                self.keys[key.removeprefix(_SERVER)] = text
         return found
 
     def loaded(self) -> None:
@@ -205,6 +212,16 @@ class Map:
         else:
             self._drained.pop(server, None)
 
+    def bind(self, server: str, digest: str | None) -> None:
+        """A server's name belongs to the key with this digest, or, by None, to no key."""
+        if digest == self.keys.get(server):
+            return
+        self._bound[server] = digest
+        if digest is None:
+            del self.keys[server]
+        else:
+            self.keys[server] = digest
+
     def remove(self, run: str) -> None:
         """Nothing of a run is to be left; groups that are not on their way are to be called back."""
         self._told.pop(run, None)
@@ -216,12 +233,18 @@ class Map:
     def transaction(self, leads: Key) -> Transact | None:
         """What is to be put next, if ``leads`` is so; None for nothing."""
         assert self._writing is None, "one transaction at a time"
-        found = self._drains() or self._groups(self._next) or self._tells() or self._removal()
-        found = found or self._groups(self._new)
+        found = self._binds() or self._drains() or self._groups(self._next) or self._tells()
+        found = found or self._removal() or self._groups(self._new)
         if found is None:
             return None
         self._writing, compare, put = found
         return Transact((leads, *compare), tuple(put))
+
+    def _binds(self) -> tuple[_Writing, list[Key], list[Key]] | None:
+        if not self._bound:
+            return None
+        bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _TOGETHER)))
+        return _Writing(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
 
     def _drains(self) -> tuple[_Writing, list[Key], list[Key]] | None:
         if not self._drained:

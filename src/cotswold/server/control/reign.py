@@ -265,6 +265,8 @@ class Reign:
         known = servers.heard(here, now)
         if known.has_ended:
             return []
+        if here.key:
+            self.board.map.bind(here.server, here.key)
         if is_new:
             self._events.note("joined", here.server, f"{here.server} is there, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # it is not gone at once
@@ -378,4 +380,9 @@ class Reign:
             if not known.is_living and not known.copies and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
+                self._telling.ended(name)
+                self._forgetting.ended(name)
                 self.board.servers.forget(name)
+        if now - self._since > self.control.forget_seconds:
+            for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
+                self.board.map.bind(name, None)

@@ -191,6 +191,7 @@ class Keeper(Generic[Values]):
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
             more = self.runs, self._claims.number, self.belongs_to, self._answered
             sends.append(Send(CONTROLLERS, Here(*own, *more)))
+            self._neighbours.forget(now - max(self.copying.silent_seconds, self.copying.beat_seconds))
         for copy in self.copies.values():
             sends += self._said_by(copy, copy.tick(now))
         return sends

@@ -56,6 +56,11 @@ class Neighbours:
     told: dict[str, float] = field(default_factory=dict)
     """When each was sent anything last."""
 
+    def forget(self, before: float) -> None:
+        """Nothing follows any more from what was said or sent before this moment."""
+        self.spoke = {name: at for name, at in self.spoke.items() if at >= before}
+        self.told = {name: at for name, at in self.told.items() if at >= before}
+
 
 @dataclass
 class Peer:
