@@ -164,7 +164,7 @@ class Operator:
 
     def undrain(self, server: str) -> str:
         """Have a server get copies again; its whole name. Raises UserError for no such server."""
-        meant = self._meant(server)
+        meant = self._meant(server, (*_THERE, "drained"))
         self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
         return meant
 
@@ -200,6 +200,11 @@ class Operator:
         if fitting:
             return fitting[0]
         for name in _called(server, seen):
+            if seen[name] == "drained":
+                raise UserError(
+                    f"{name} is drained already, and its process has ended; `cotswold cluster drain {name} "
+                    "--back` takes it back"
+                )
             raise UserError(
                 f"{name} has ended already"
                 if seen[name] == "ended"

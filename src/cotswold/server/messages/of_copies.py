@@ -370,6 +370,9 @@ class Described:
     description: str
     number: int = 0
     """Of the question."""
+    drained: tuple[str, ...] = ()
+    """Where a supervisor asks about no run: servers of its host that an operator drains, and that have no copies
+    any more."""
 
 
 @dataclass(frozen=True)
