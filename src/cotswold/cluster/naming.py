@@ -32,7 +32,7 @@ from cotswold.files.untrusted import MalformedError, parse_object, read_object
 from cotswold.server.copies.saved import ASIDE, disk_of, next_of
 
 FILE, DRAINED_FILE = "names.json", "drained.json"
-"""Of a folder: the newest name of a server for each disk, and the disks of servers that an operator drained."""
+"""Of a folder: the newest name of a server for each disk, and the disks that an operator drained."""
 _GIVEN_SECONDS = 60.0
 """After which controllers know of whoever was given a name."""
 _BYTES = 1 << 16
