@@ -32,13 +32,13 @@ DESCRIPTION = Description.of(TEXT)
 BUCKETS = DESCRIPTION.buckets
 
 
-def bucket(name: str, rank: tuple[int, int, int]) -> Saved:
+def bucket(name: str, rank: tuple[int, int, int], members: tuple[str, ...] = ()) -> Saved:
     life, term, index = rank
     shards = [each for each in DESCRIPTION.shards if each.server == name]
     rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
     change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
-    return Saved(name, life, term, index, change, ("x",), rows)
+    return Saved(name, life, term, index, change, ("x",), rows, members)
 
 
 def disk(
@@ -49,10 +49,11 @@ def disk(
     *,
     cluster: str = NAME,
     text: str = TEXT,
+    members: tuple[str, ...] = (),
 ) -> Path:
     path = folder / "servers" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_saved(path, [bucket(each, rank) for each in buckets])
+    write_saved(path, [bucket(each, rank, members) for each in buckets])
     (path / CLUSTER_FILE).write_text(cluster)
     if text:
         (path / RUNS_FOLDER).mkdir()
@@ -104,8 +105,11 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     found, leading = written(state)
     assert found.runs == {RUN: TEXT}
     assert found.groups == {
-        name: Group(name, 3, f"server-a-{int(name in BUCKETS[:2])}.restored") for name in BUCKETS
-    }, "the disk that has lost the least"
+        name: Group(name, 3, "server-a-1.restored", ("server-a-0.restored",))
+        if name in BUCKETS[:2]
+        else Group(name, 3, "server-a-0.restored")
+        for name in BUCKETS
+    }, "the disk that has lost the least, and others of the same term"
     assert leading[CLUSTER] == NAME and json.loads(leading[LEADER])[1] > 1_000_000
     assert recover_alone(state, tmp_path / "servers") == "", "it is sound"
 
@@ -116,6 +120,20 @@ def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> No
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     found, _ = written(tmp_path / "state.sqlite")
     assert set(found.groups.values()) == {Group(each, 5, "server-a-0.restored", life=4) for each in BUCKETS}
+
+
+def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Path) -> None:
+    state = tmp_path / "state.sqlite"
+    disk(tmp_path, "server-a-0", rank=(0, 2, 9), members=("server-a-0", "server-z-0"))
+    disk(tmp_path, "server-a-1", rank=(0, 3, 7), members=("server-a-1.4", "server-b-0", "server-c-2.1"))
+    told = recover_alone(state, tmp_path / "servers")
+    assert told.endswith(
+        "; server-b-0, server-c-2 may have more of some: controllers wait for them for up to a minute"
+    )
+    secondaries = ("server-b-0.restored", "server-c-2.restored")
+    assert set(written(state)[0].groups.values()) == {
+        Group(each, 3, "server-a-1.restored", secondaries) for each in BUCKETS
+    }
 
 
 def test_a_host_that_has_not_everything_leaves_it_to_an_operator_who_names_the_others(tmp_path: Path) -> None:

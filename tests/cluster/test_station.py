@@ -23,7 +23,7 @@ from cotswold.cluster.transport.address import Address
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
-from cotswold.server.messages import Draining
+from cotswold.server.messages import Described, Draining
 
 Events = list[tuple[str, str, str]]
 
@@ -110,6 +110,37 @@ def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_no
         patch.setattr(Station, "_hear", hear)
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
         assert station.drain(25.0) == drained
+
+
+def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines, events, finished = Machines(here=2), Events(), list[str]()
+    settings = settings_of(tmp_path / "a", 1, servers=2)
+
+    def started() -> list[str]:
+        return [each.name for each in machines.started if "server" in each.name]
+
+    def leader_says(station: Station, *drained: str) -> None:
+        station._reached(Described("", "", 0, drained))
+        station._start_due(time.monotonic() + 60)
+
+    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+        monkeypatch.setattr(station._post, "send", lambda name, message: finished.append(name) or True)
+        leader_says(station, "server-a-1", "server-a-7")
+        leader_says(station, "server-a-1")
+        assert finished == ["server-a-1"] * 2 and len(told(events, "drained")) == 1
+        server = next(each for each in machines.started if each.name == "server-a-1")
+        leader_says(station)
+        assert started() == ["server-a-0", "server-a-1"], "one process of a disk at a time"
+        leader_says(station, "server-a-1")
+        server.exit = 0
+        station._ended(server.fileno())
+        leader_says(station, "server-a-1")
+    with Station(settings, Token.new(), processes=machines) as station:
+        assert started()[2:] == ["server-a-0.1"], "nor after a restart of the host"
+        leader_says(station)
+        assert started()[2:] == ["server-a-0.1", "server-a-1.1"]
 
 
 def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path: Path) -> None:

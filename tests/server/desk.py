@@ -115,9 +115,14 @@ class Cluster(Desk):
     """The same with servers that play along: they answer fences, learn, and act by whatever they are told."""
 
     def __init__(
-        self, names: str, control: Control, state: State | None = None, name: str = "one", buckets: int = 1
+        self,
+        names: Iterable[str],
+        control: Control,
+        state: State | None = None,
+        name: str = "one",
+        buckets: int = 1,
     ) -> None:
-        """``names``: a letter for each server, which is its host too; of a run called ``run``."""
+        """``names``: of servers, whose first letters are their hosts; of a run called ``run``."""
         super().__init__(state, name, control)
         self.there = dict.fromkeys(names)
         self.learns = True
@@ -141,7 +146,7 @@ class Cluster(Desk):
             self.pass_time(0.05, list(self.there))
             self._play()
 
-    def end(self, name: str, why: str = "killed by signal 9") -> None:
+    def end(self, name: str, why: str = "was killed by SIGKILL") -> None:
         """A server's process ends, and its supervisor says so."""
         self.there.pop(name, None)
         self.tell("supervisor", Ended(name, why))

@@ -60,7 +60,7 @@ def test_a_lease_is_given_for_what_was_said_before_only_while_it_is_true() -> No
     assert said(cluster, name, None, 5) == [lease]
     assert said(cluster, name, None, 6) == [none]
     cluster.there.pop(name)
-    cluster.tell("supervisor", Ended(group.secondaries[0], "killed by signal 9"))
+    cluster.tell("supervisor", Ended(group.secondaries[0], "was killed by SIGKILL"))
     cluster.live(0.2)
     assert said(cluster, name, None, 5) == [lease], "of another term, and it is still the primary"
     cluster.there.pop(group.secondaries[0], None)

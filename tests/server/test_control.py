@@ -113,7 +113,7 @@ def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_onc
     desk = Desk()
     desk.create("abc")
     before = desk.group
-    desk.tell("supervisor", Ended(before.primary, "killed by signal 9"))
+    desk.tell("supervisor", Ended(before.primary, "was killed by SIGKILL"))
     fences = desk.take(Fence)
     assert sorted(each.to for each in fences) == sorted(before.secondaries)
     one, other = before.secondaries

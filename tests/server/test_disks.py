@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import NOTHING
-from cotswold.server.copies.saved import Saved, disk_of, next_of
+from cotswold.server.copies.saved import Saved, disk_of, next_of, restored_on
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
@@ -276,6 +277,43 @@ def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_tak
     alone.heard(found("a.1", term=3), 0.0)
     decided = alone.decided(["a.1"], (), 0.1, PATIENCE)
     assert decided is not None and decided.term > 9, "b may come later"
+
+
+def made_from_disks(*disks: str) -> Revival:
+    """A bucket of a state of controllers that was made from these disks."""
+    return revival(*map(restored_on, disks))
+
+
+def decision(asked: Revival, living: Sequence[str], now: float) -> str:
+    """Who begins; ``known`` are the living and the disks that the state names."""
+    ended = asked.group.members
+    found = asked.decided(living, ended, now, (60.0, 60.0), (*living, *ended))
+    return "" if found is None else found.primary
+
+
+def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there() -> None:
+    asked = made_from_disks("a", "b")
+    asked.heard(found("a.1", index=5), 0.0)
+    assert decision(asked, ["a.1"], 10.0) == "" and asked.missing == ["b"]
+    asked.heard(found("b.1", index=7), 10.0)
+    assert decision(asked, ["a.1", "b.1"], 10.1) == "b.1", "it came 10 s late, and has more"
+
+
+def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -> None:
+    """The disk of one host may have a bucket that was moved to two others since."""
+    asked = made_from_disks("a")
+    asked.heard(replace(found("a.1", term=3), members=("a", "b")), 0.0)
+    assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
+    asked.heard(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
+    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.missing == ["c"]
+    asked.heard(replace(found("c.2", term=7), members=("c.2",)), 9.0)
+    assert decision(asked, ["a.1", "b.1", "c.2"], 9.1) == "c.2"
+
+
+def test_a_disk_that_does_not_come_is_waited_for_a_minute() -> None:
+    asked = made_from_disks("a", "b")
+    asked.heard(found("a.1"), 0.0)
+    assert decision(asked, ["a.1"], 59.0) == "" and decision(asked, ["a.1"], 60.0) == "a.1"
 
 
 def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:

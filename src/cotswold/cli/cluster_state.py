@@ -121,11 +121,13 @@ def drain(
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
 ) -> int:
-    """Have other servers take over what one has, so that it can be ended without loss.
+    """Take a server away: other servers take over its copies, then its process ends.
 
-    It is given nothing new until it is taken back (--back). What SIGTERM does to
-    `cotswold cluster start` and `add` is this for all servers of the host, for 25 s at
-    most. Exit code 0: nothing is left; 1: something was left when the time was over.
+    The supervisor of its host starts no other process in its place, also after a restart
+    of the host, until --back takes the server back. If the time is over and something is
+    left, the drain goes on. SIGTERM to `cotswold cluster start` and `add` drains all
+    servers of the host, for 25 s at most; these come back with the host. Exit code 0:
+    nothing is left; 1: something was left when the time was over.
 
     Examples:
 
@@ -140,7 +142,7 @@ def drain(
     within
         Seconds that it may take; towards their end buckets may have a copy less for a while.
     back
-        Have the server get copies again.
+        Take the server back: its host starts it, and it gets copies again.
     lost
         Say of a server that is silent that it never comes back, nor does its disk: buckets that
         wait for it go on with what others have, and what it alone had is lost.
@@ -163,7 +165,7 @@ def drain(
             say(f"{operator.give_up(server)} is given up")
             return 0
         if back:
-            say(f"{operator.undrain(server)} gets copies again")
+            say(f"{operator.undrain(server)} is taken back: it gets copies again, once its process is there")
             return 0
         left, why = 0, ""
         with stages() as show:
@@ -173,7 +175,10 @@ def drain(
     if left:
         say(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
-    say(f"{server} has no copies any more; end it when you like")
+    say(
+        f"{server} has no copies any more: its host ends its process, and starts none in its place until "
+        f"`cotswold cluster drain {server} --back`"
+    )
     return 0
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SHORT = 5
 _NAMED = 3
 """So many servers that are no more are named."""
+_AWAY = "ended", "gone", "drained"
+"""States of servers that have no process, or say nothing."""
 
 
 def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
@@ -42,7 +44,7 @@ def _lines(found: Overview) -> Iterator[str]:
     if refused := ", ".join(f"{count} {why}" for why, count in looked.refused if count):
         yield f"messages that it has refused: {refused}"
     yield ""
-    idle = [each for each in looked.servers if each.state in ("ended", "gone") and not each.copies]
+    idle = [each for each in looked.servers if each.state in _AWAY and not each.copies]
     shown = [each for each in looked.servers if each not in idle]
     if shown:
         rows = [_server(each, found.reports.get(each.name)) for each in shown]
@@ -68,6 +70,8 @@ def _lines(found: Overview) -> Iterator[str]:
         yield _idle(ended, "not there any more")
     if silent := [each.name for each in idle if each.state == "gone"]:
         yield _idle(silent, "silent")
+    if drained := [each.name for each in idle if each.state == "drained"]:
+        yield f"{_idle(drained, 'drained')}; `cotswold cluster drain NAME --back` takes one back"
     yield ""
     if looked.runs:
         rows = [

@@ -1,7 +1,7 @@
 """What servers of a host are called, and their disks: names that nobody else has had.
 
-Knows: the file of a host's folder that has them, which are taken. Does not know: processes, who is asked what
-is taken.
+Knows: the files of a host's folder that have them, which are taken, which are drained. Does not know:
+processes, who is asked what is taken.
 
     what is so                                          what a server is called
     its disk is in the file                             as the next after the last that had it
@@ -31,8 +31,8 @@ from cotswold.files import replace_file
 from cotswold.files.untrusted import MalformedError, parse_object, read_object
 from cotswold.server.copies.saved import ASIDE, disk_of, next_of
 
-FILE = "names.json"
-"""Of a folder: the newest name of a server for each disk."""
+FILE, DRAINED_FILE = "names.json", "drained.json"
+"""Of a folder: the newest name of a server for each disk, and the disks that an operator drained."""
 _GIVEN_SECONDS = 60.0
 """After which controllers know of whoever was given a name."""
 _BYTES = 1 << 16
@@ -44,12 +44,17 @@ class Names:
     def __init__(self, folder: Path, prefix: str, servers: int, *, is_new: bool) -> None:
         """``is_new``: nobody was called anything before."""
         self._path, self._prefix, self._servers = folder / FILE, prefix, servers
+        self._drained_path = folder / DRAINED_FILE
         self._last: dict[str, str] = {}
         with suppress(FileNotFoundError, MalformedError):
             self._last = {disk: str(name) for disk, name in read_object(self._path).items()}
         numbers = sorted(filter(str.isdecimal, map(self._number, self._last)), key=int)
         self.disks = tuple(self._disk(each) for each in numbers[:servers])
         """Those that are known."""
+        self.drained: frozenset[str] = frozenset()
+        """Those that no process is to have, as controllers said last."""
+        with suppress(FileNotFoundError, MalformedError):
+            self.drained = frozenset(map(str, read_object(self._drained_path))) & {*self.disks}
         if is_new:
             self._take(self._disk(str(number)) for number in range(servers))
 
@@ -80,6 +85,14 @@ class Names:
         replace_file(self._path, json.dumps(last).encode())
         self._last = last
         return found
+
+    def drain(self, disks: Collection[str]) -> None:
+        """No process is to have these, and all others may have one. Raises OSError where that cannot be
+        written down."""
+        if self.drained != frozenset(disks):
+            written = json.dumps(dict.fromkeys(sorted(disks), True))
+            replace_file(self._drained_path, written.encode())
+            self.drained = frozenset(disks)
 
     def _take(self, free: Iterable[str]) -> None:
         found = list(self.disks)

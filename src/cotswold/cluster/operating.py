@@ -164,7 +164,7 @@ class Operator:
 
     def undrain(self, server: str) -> str:
         """Have a server get copies again; its whole name. Raises UserError for no such server."""
-        meant = self._meant(server)
+        meant = self._meant(server, (*_THERE, "drained"))
         self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
         return meant
 
@@ -175,10 +175,10 @@ class Operator:
         disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
         if restored_on(disk) in states and (is_restored(server) or disk not in others):
             raise UserError(
-                f"{restored_on(disk)} is no server: nobody has what was restored but the disk of {disk}; "
-                "start the host into whose folder it was restored, or, where that is lost, restore again "
-                "into an empty folder, or have the cluster forget each run that waits: `cotswold cluster "
-                "remove RUN`"
+                f"{restored_on(disk)} is no server, but the disk {disk}, from which the cluster begins: "
+                "start its host. If it is lost, another disk that has the same goes on after a minute. "
+                "If there is none, restore again into an empty folder, or have the cluster forget each run "
+                "that waits: `cotswold cluster remove RUN`"
             )
         there = _called(server, [name for name, state in states.items() if state in _THERE])
         if there and not _called(server, [name for name, state in states.items() if state == "gone"]):
@@ -200,6 +200,11 @@ class Operator:
         if fitting:
             return fitting[0]
         for name in _called(server, seen):
+            if seen[name] == "drained":
+                raise UserError(
+                    f"{name} is drained already, and its process has ended; `cotswold cluster drain {name} "
+                    "--back` takes it back"
+                )
             raise UserError(
                 f"{name} has ended already"
                 if seen[name] == "ended"

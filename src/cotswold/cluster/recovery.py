@@ -4,7 +4,8 @@ Knows: block stores, files beside them, how groups are written down. Does not kn
 
     what is so                                            what follows
     each bucket of each run is on some disk, and all      the state names, for each bucket, the disk that lost
-      disks are of one cluster                              the least; controllers then ask all servers
+      disks are of one cluster                              the least, and disks of others that had it then;
+                                                            controllers wait for these, and ask all servers
     disks of two clusters                                 an error
     a run lacks a bucket, or its description              an error, unless that run is left out
     a run is left out                                     servers forget what they have of it
@@ -34,7 +35,7 @@ from cotswold.errors import CotswoldError, FormatError, StoreError, UserError
 from cotswold.files.durable import PARTIAL, sync_folder
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import BUCKETS, RUNS, items_of
-from cotswold.server.copies.saved import ASIDE, restored_on
+from cotswold.server.copies.saved import ASIDE, disk_of, restored_on
 from cotswold.server.messages import Group
 from cotswold.server.names import counted, run_of
 
@@ -61,6 +62,10 @@ class Found:
     """By run."""
     ranks: dict[str, tuple[_Rank, str]] = field(default_factory=dict)
     """The best rank of each bucket, and the disk that has it."""
+    others: dict[str, set[str]] = field(default_factory=dict)
+    """Other disks that had a bucket in the newest term of the best disk."""
+    disks: set[str] = field(default_factory=set)
+    """Those that were read."""
     contradictions: dict[str, str] = field(default_factory=dict)
     """By run: which files describe it differently."""
 
@@ -113,9 +118,17 @@ class Found:
     def groups(self) -> list[Group]:
         """One of each bucket, whose primary is the disk that has the most of it."""
         return [
-            Group(bucket, term, restored_on(disk), life=life)
+            Group(bucket, term, restored_on(disk), self._others(bucket, disk), life=life)
             for bucket, ((life, term, _), disk) in sorted(self.ranks.items())
         ]
+
+    def _others(self, bucket: str, disk: str) -> tuple[str, ...]:
+        return tuple(map(restored_on, sorted(self.others.get(bucket, set()) - {disk})))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Disks that may have more of a bucket, and were not read."""
+        return tuple(sorted({each for bucket in self.ranks for each in self.others[bucket]} - self.disks))
 
     def write(self, state: State) -> str:
         """Write the state, which is empty; what it has, in words. Raises UserError where it is not empty."""
@@ -134,9 +147,13 @@ class Found:
         compare = [(key, before.get(key)) for key in (CLUSTER, LEADER)]
         if not state.transact(compare, [(CLUSTER, cluster), (LEADER, epoch)]):
             raise UserError("somebody else writes into the controllers' state; end the cluster first")
-        return (
+        whole = (
             f"{counted(len(self.ranks), 'bucket')} of {counted(len(self.runs), 'run')} of cluster {cluster}"
         )
+        if not (unread := self.unread):
+            return whole
+        named = ", ".join(unread[:_NAMED_MOST]) + (", …" if unread[_NAMED_MOST:] else "")
+        return f"{whole}; {named} may have more of some: controllers wait for them for up to a minute"
 
 
 def found_on(disks: Iterable[Path]) -> Found:
@@ -150,13 +167,19 @@ def found_on(disks: Iterable[Path]) -> Found:
         heads = _heads(disk)
         if not heads:
             continue
+        found.disks.add(disk.name)
         cluster = _text(disk / CLUSTER_FILE, _NAME_BYTES)
         if cluster:
             found.clusters.setdefault(cluster, str(disk))
         for path in sorted((disk / RUNS_FOLDER).glob("*")):
             descriptions[path.name].setdefault(_text(path, _DESCRIPTION_BYTES), path)
-        for bucket, rank in heads.items():
-            if bucket not in found.ranks or rank > found.ranks[bucket][0]:
+        for bucket, (rank, members) in heads.items():
+            best = found.ranks[bucket][0] if bucket in found.ranks else (-1, -1, -1)
+            if rank[:2] > best[:2]:  # who had it in an older term has nothing that these have not
+                found.others[bucket] = set()
+            if rank[:2] >= best[:2]:
+                found.others[bucket] |= {disk.name, *map(disk_of, members)}
+            if rank > best:
                 found.ranks[bucket] = rank, disk.name
     for run, texts in descriptions.items():
         if len(texts) > 1:
@@ -165,19 +188,20 @@ def found_on(disks: Iterable[Path]) -> Found:
     return found
 
 
-def _heads(disk: Path) -> dict[str, _Rank]:
-    """The rank of each bucket of a disk, which stays as it is."""
+def _heads(disk: Path) -> dict[str, tuple[_Rank, tuple[str, ...]]]:
+    """The rank of each bucket of a disk, which stays as it is, and the servers that had the bucket then."""
     try:
         with apart(disk) as copy, BlockStore(copy) as store:
             heads = store.heads()
     except DamagedError as error:
         heads = error.heads  # other disks may have what this one has not: that is checked for each run
-    return {name: _rank(name, head) for name, head in heads.items()}
+    return {name: _read(name, head) for name, head in heads.items()}
 
 
-def _rank(name: str, head: Head) -> _Rank:
+def _read(name: str, head: Head) -> tuple[_Rank, tuple[str, ...]]:
     try:
-        return saved_of(name, Bucket(head.index, head.head, {})).rank
+        saved = saved_of(name, Bucket(head.index, head.head, {}))
+        return saved.rank, saved.members
     except ValueError as error:
         raise ContradictionError(
             f"{name} cannot be read ({error}); name the disks without this one"

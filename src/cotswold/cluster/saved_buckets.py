@@ -44,7 +44,8 @@ def saved_of(name: str, read: Bucket) -> Saved:
     if found.bucket != name:
         raise ValueError(f"its head is that of {found.bucket}")
     numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
-    return Saved(name, found.life, found.term, found.index, prepare.change, prepare.names, numbers)
+    rank = found.life, found.term, found.index
+    return Saved(name, *rank, prepare.change, prepare.names, numbers, found.members)
 
 
 def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
@@ -138,7 +139,7 @@ def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
 
 def _written_head(saved: Saved) -> bytes:
     """Everything but numbers: two messages, as they would travel."""
-    found = FoundSaved(saved.bucket, "", *saved.rank)
+    found = FoundSaved(saved.bucket, "", *saved.rank, saved.members)
     prepare = Prepare(
         *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
     )

@@ -10,6 +10,9 @@ which bucket (`server.control`), runs.
     nobody who leads answers                          says so (`reaching`)
     a server's process ends                           tells all controllers at once, and starts the next that
                                                       has its disk, later and later if it ends at once
+    controllers say that a server was drained, and    ends its process, and starts none with its disk
+      has no copies
+    they say so no more                               starts the next that has its disk
     the controller's process ends                     starts it again under its name: its state is kept
     it is asked to end                                ends all; what they have is on disk, and on other hosts
 
@@ -402,7 +405,8 @@ class Station:
     def _begin_servers(self, disks: Sequence[str]) -> None:
         for disk in disks:
             self._lives[disk] = Life(time.monotonic())
-            self._start(disk)
+            if disk not in self._disks.drained:
+                self._start(disk)
 
     def _seek(self, now: float) -> None:
         """Ask whoever leads the controllers, now and then; say so where nobody answers."""
@@ -420,6 +424,27 @@ class Station:
             new = self._disks.choose(each.name for each in answer.servers)
             self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
+        if isinstance(answer, Described):
+            self._keep_drained(answer.drained)
+
+    def _keep_drained(self, servers: Sequence[str]) -> None:
+        """End servers that an operator drained, and start those that the operator has taken back."""
+        before, drained = self._disks.drained, {disk_of(each) for each in servers} & {*self._disks.disks}
+        try:
+            self._disks.drain(drained)
+        except OSError as error:  # a full disk: it is tried again, and nothing begins or ends before
+            self._on_event(
+                "failed", self._settings.prefix, f"cannot write down which servers are drained: {error}"
+            )
+            return
+        for disk in sorted(before - drained - {*self._names.values()}):
+            self._lives[disk].due = time.monotonic()
+        for name in [name for name, disk in self._names.items() if disk in drained]:
+            self._post.send(name, Finish())  # each time that controllers say so, for a message may be lost
+            if disk_of(name) not in before:
+                back = f"`cotswold cluster drain {disk_of(name)} --back`"
+                said = f"{name} was drained and has no copies: its process ends, until {back} starts another"
+                self._on_event("drained", name, said)
 
     def _start(self, life: str) -> None:
         is_server, name = life in self._disks.disks, life
@@ -458,7 +483,7 @@ class Station:
         if self._untold and now - self._told > 1.0:
             self._tell(now)
         for life, known in self._lives.items():
-            if known.is_due(now):
+            if known.is_due(now) and life not in self._disks.drained:
                 self._start(life)
 
     def _tell(self, now: float) -> None:

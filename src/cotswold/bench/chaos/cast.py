@@ -179,7 +179,9 @@ class Cast:
         self.tell(f"{victim.name} is killed")
         names = self.roles.controllers
         if seen_after is not None:
-            self.loop.after(seen_after, lambda: ended(self.network, victim.name, names, "killed by signal 9"))
+            self.loop.after(
+                seen_after, lambda: ended(self.network, victim.name, names, "was killed by SIGKILL")
+            )
         if again_after is not None:
             self.loop.after(again_after, lambda: self.start_server(next_of(victim.name)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cotswold.server.control.map import Map, Written
+from cotswold.server.control.map import DONE, Map, Written
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
 from cotswold.server.messages import Group
@@ -45,7 +45,9 @@ class Board:
     def loaded(self) -> None:
         """That was all."""
         self.map.loaded()
-        for server in self.map.drains:
+        for server, seconds in self.map.drains.items():
+            if seconds == DONE:
+                self.servers.away(server)
             self.servers.drained(server, True, self._named_until)
 
     def put(self, group: Group, why: str = "") -> None:

@@ -6,13 +6,16 @@ Knows: which are drained, since when, within how many seconds. Does not know: wh
     a server that is drained        what happens
     it has copies                   they are looked at, a few at a time: learners elsewhere, then without it
     half of its time is over        a bucket with members enough waits for no learner any more
-    it has none                     `Draining` says so
-    its process has ended then      it is written down no more
-    its process ends before, and    the same, and the server that has its disk next is drained
-      an operator wanted it
-    the same, but its host does     it is drained no more: the host comes back without it
-    an operator says that it is     the same, unless it is heard: what it alone had is lost
+    it has none                     that is written down, and `Draining` says so; its host ends it
+    its process has ended           the next server that has its disk is drained instead
+    an operator takes it back       it is drained no more; its host starts it again
+    its host drains it, and its     it is drained no more: the host comes back without a drain
+      process has ended
+    an operator says that it is     its process has ended, unless it is heard: what it alone had is lost
       lost
+
+What an operator drains stays drained, whoever leads next, until the operator takes it back. So a server that
+was drained gets no copies when its host starts again.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from dataclasses import dataclass
 
 from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
+from cotswold.server.control.map import DONE
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import Draining
 from cotswold.server.names import counted, spoken
 
 _PAUSE_SECONDS = 0.1
+_LEAST_SECONDS = 1.0
 UNDER_WAY = " is copied to "
 """What `Draining` says of a server of whose copies one is on its way to another."""
 
@@ -35,7 +40,7 @@ class _Drain:
     since: float
     seconds: float
     is_done: bool = False
-    """Whether it was said that nothing is left."""
+    """Whether nothing was left."""
     is_written: bool = True
     """Whether an operator wants it; otherwise its host does, as long as it says so."""
 
@@ -46,12 +51,19 @@ class Drains:
     def __init__(self, board: Board, filling: Filling, now: float) -> None:
         """``board`` knows those that were written down before."""
         self._board, self._filling = board, filling
-        self._of = {server: _Drain(now, seconds) for server, seconds in board.map.drains.items()}
+        self._of = {
+            server: _Drain(now, seconds, is_done=seconds == DONE)
+            for server, seconds in board.map.drains.items()
+        }
         self._looked = now
 
     def begin(self, server: str, seconds: float, now: float, *, by_host: bool = False) -> bool:
         """It is to have no copies; whether that is news."""
-        if server in self._of:
+        known, seconds = self._of.get(server), max(seconds, _LEAST_SECONDS)
+        if known is not None and not known.is_written and not by_host:
+            known.is_written = True
+            self._board.map.drain(server, DONE if known.is_done else seconds)
+        if known is not None:
             return False
         self._of[server] = _Drain(now, seconds, is_written=not by_host)
         if not by_host:
@@ -60,9 +72,26 @@ class Drains:
         return True
 
     def ended(self, server: str) -> bool:
-        """The process of a server has ended: whether its drain has, too, and did not before."""
+        """The process of a server has ended: whether it had no copies any more, for it was drained. A drain
+        that its host wanted is over."""
         drain = self._of.get(server)
-        return drain is not None and (drain.is_done or not drain.is_written) and self.end(server)
+        if drain is not None and not drain.is_written:
+            self.end(server)
+        return drain is not None and drain.is_done
+
+    def done(self, host: str) -> tuple[str, ...]:
+        """Servers of a host that have no copies any more, for an operator drains them."""
+        prefix = f"server-{host}-"
+        return tuple(
+            server
+            for server, drain in self._of.items()
+            if drain.is_done and drain.is_written and server.startswith(prefix)
+        )
+
+    def keeps(self, server: str) -> bool:
+        """Whether an operator drains a server: it is known, though nothing is heard of it."""
+        drain = self._of.get(server)
+        return drain is not None and drain.is_written
 
     def heir(self, server: str) -> str:
         """The server that has the disk of one that does not live; the same server where there is none."""
@@ -78,7 +107,7 @@ class Drains:
             heir = self.heir(server)
             if heir != server:
                 self.end(server)
-                if drain.is_written and not drain.is_done and self.begin(heir, drain.seconds, now):
+                if drain.is_written and self.begin(heir, drain.seconds, now):
                     found.append(heir)
         return found
 
@@ -102,6 +131,8 @@ class Drains:
             if is_empty and not drain.is_done:
                 drain.is_done = True
                 done.append(server)
+                if drain.is_written:
+                    self._board.map.drain(server, DONE)
             is_late = now - drain.since >= drain.seconds / 2
             if is_late:
                 self._filling.late[server] = None

@@ -20,6 +20,7 @@ from __future__ import annotations
 from cotswold.server.control.board import Board
 from cotswold.server.control.electing import Cause, Election
 from cotswold.server.control.reviving import Revival
+from cotswold.server.copies.saved import is_restored
 from cotswold.server.messages import Fenced, FoundSaved, Group, Send
 
 
@@ -156,9 +157,11 @@ class Elections:
         living = {each.name for each in servers.living}
         ended = {each for each in election.group.members if servers.of[each].has_ended}
         patience = control.disk_seconds, control.revive_seconds
+        if is_restored(election.group.primary):
+            patience = control.recover_seconds, control.recover_seconds
         decided = revival.decided(living, ended, now, patience, servers.of)
         if decided is None:
-            silent = revival.silent(living, ended)
+            silent = revival.silent(living, ended) or revival.missing
             is_late = now - revival.began >= (control.disk_seconds if silent else control.revive_seconds)
             tells = bool(silent), revival.is_empty
             if is_late and tells not in revival.told:

@@ -59,7 +59,9 @@ def _shown(board: Board) -> list[Known]:
 
 def _server(known: Known, now: float) -> ServerSeen:
     state = "living"
-    if known.has_ended:
+    if known.is_drained and not (known.is_living or known.copies):
+        state = "drained"
+    elif known.has_ended:
         state = "ended"
     elif not known.is_living:
         state = "gone"

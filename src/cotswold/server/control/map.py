@@ -33,6 +33,8 @@ from cotswold.server.names import run_of
 
 BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
 """With which keys begin."""
+DONE = 0.0
+"""The seconds of a drain after which the server has no copies any more."""
 _TOGETHER = 60
 """Keys in one transaction, of which etcd takes 128 operations."""
 _PART = 10_000
@@ -77,7 +79,7 @@ class Map:
         self.runs: dict[str, str] = {}
         """What servers must know of each run; as it is written down."""
         self.drains: dict[str, float] = {}
-        """Servers that are to have no copies, and within how many seconds."""
+        """Servers that are to have no copies, and within how many seconds, or `DONE`."""
         self.keys: dict[str, str] = {}
         """Digests of the keys of servers; as they are written down, or are to be."""
         self._bound: dict[str, str | None] = {}

@@ -203,7 +203,8 @@ class Reign:
             case Find():
                 return [Send(sender, self._found(message))]
             case Describe(run, number):
-                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number))]
+                drained = () if run or not sender.startswith(STATION) else self._drains.done(_host(sender))
+                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
                 return []
@@ -227,7 +228,7 @@ class Reign:
         known = self.board.servers.of.get(wanted.server)
         if wanted.is_lost:
             if known is not None and not known.is_living and not known.has_ended:
-                self._ended(Ended(known.name, "an operator says that it is lost"), now)
+                self._ended(Ended(known.name, "is given up: an operator says that it is lost"), now)
                 self.board.servers.given_up(known.name)
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
@@ -271,6 +272,7 @@ class Reign:
             self._events.note("joined", here.server, f"{here.server} is there, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # it is not gone at once
             self._telling.came(here.server, known.copies)
+            self._take_over(now)
         if is_new or is_first:
             self._filling.came()
             self._balancing.shaken(now)
@@ -317,13 +319,13 @@ class Reign:
             self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _ended(self, ended: Ended, now: float) -> None:
+        was_drained = self._drains.ended(ended.server)
         if self.board.servers.ended(ended.server):
-            self._events.note("lost", ended.server, f"{ended.server} ended: {ended.why}", now)
+            drained = "; it was drained, and had no copies" if was_drained else ""
+            self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
             self._telling.ended(ended.server)
             self._claims.forget(ended.server)
-            self._lost(ended.server, f"primary {ended.server} ended ({ended.why})", now)
-        if self._drains.ended(ended.server):
-            self._events.note("drained", ended.server, f"{ended.server} was drained, and has ended", now)
+            self._lost(ended.server, f"primary {ended.server} {ended.why}", now)
 
     # --- time ---
 
@@ -346,9 +348,7 @@ class Reign:
         self.judging.tick(now)
         self._creating.tick()
         self._filling.tick(now)
-        for server in self._drains.take_over(now):
-            sentence = f"{server} is to have no copies, as the server before that had its disk"
-            self._events.note("draining", server, sentence, now)
+        self._take_over(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies any more", now)
         self._balancing.tick(now)
@@ -358,6 +358,12 @@ class Reign:
         for group, silent, is_empty in self.elections.take_waiting():
             self._events.changed(sentences.waits(group, silent, is_empty=is_empty), now)
         return [*sends, *self._confirming.take(), *self._telling.say(now)]
+
+    def _take_over(self, now: float) -> None:
+        """Servers are drained whose disks other servers had that were to be."""
+        for server in self._drains.take_over(now):
+            sentence = f"{server} is to have no copies, as the server before that had its disk"
+            self._events.note("draining", server, sentence, now)
 
     def _lost(self, name: str, why: str, now: float) -> None:
         """No lease of a server can hold: what it had is to be had by others."""
@@ -377,7 +383,8 @@ class Reign:
         self._swept = now
         for name, known in list(self.board.servers.of.items()):
             heard = self._since if known.heard is None else known.heard
-            if not known.is_living and not known.copies and now - heard > self.control.forget_seconds:
+            is_wanted = known.is_living or known.copies or self._drains.keeps(name)
+            if not is_wanted and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
                 self._telling.ended(name)
@@ -386,3 +393,12 @@ class Reign:
         if now - self._since > self.control.forget_seconds:
             for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
                 self.board.map.bind(name, None)
+
+
+def _host(station: str) -> str:
+    """What the servers of a supervisor's host are called by.
+
+    >>> _host("station-3f/a")
+    'a'
+    """
+    return station.partition("/")[2]

@@ -14,6 +14,9 @@ Knows: who was asked, what each has. Does not know: what is on a disk, whether a
     the disk of a process that has ended since has more            not decided for as long: it may come again
     nobody has anything, or nobody has answered                    not decided: more may come
     somebody has nothing                                           it is asked again, after a while
+    the controllers' state was made from disks                     all disks that it names are waited for, and
+      (`is_restored`)                                                those that the best of them names, for a
+                                                                     longer while: the newest may come late
 
 A member of which nothing is heard may live, with all that was acknowledged: so it is waited for, and nothing
 that was acknowledged is given up while it may be had. One whose disk another process has does not live.
@@ -59,7 +62,17 @@ class Revival:
 
     @property
     def _of_members(self) -> set[str]:
-        return {disk_of(each) for each in self.group.members}
+        """Disks that may have more than others."""
+        disks = {disk_of(each) for each in self.group.members}
+        if is_restored(self.group.primary) and self._disks:
+            best = max((found for _, found in self._disks.values()), key=_rank)
+            disks |= {disk_of(each) for each in best.members}
+        return disks
+
+    @property
+    def missing(self) -> list[str]:
+        """Disks that a state made from disks waits for, of which nothing was heard."""
+        return sorted(self._of_members - self._disks.keys()) if is_restored(self.group.primary) else []
 
     @property
     def is_empty(self) -> bool:
@@ -122,7 +135,8 @@ class Revival:
         # where no member's disk has anything, that of one that was left out a moment ago may have all
         is_of_member = any(disk_of(name) in self._of_members for name in able)
         is_complete = answers.keys() == set(living) and has_answered >= self._of_members and is_of_member
-        is_complete |= are_dead and bool(known) and self._disks.keys() >= {disk_of(each) for each in known}
+        everywhere = self._of_members | {disk_of(each) for each in known}
+        is_complete |= are_dead and bool(known) and self._disks.keys() >= everywhere
         if not able or not (is_complete or is_late):
             return None
         most = max(able.values(), key=lambda each: (*_rank(each), each.server))

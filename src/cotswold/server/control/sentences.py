@@ -193,6 +193,13 @@ def elected(new: Group, election: Election, now: float) -> Change:
 def waits(group: Group, silent: Sequence[str], *, is_empty: bool = False) -> Change:
     """Nobody that has it is there; ``silent``: those who may come back; ``is_empty``: the disk on which it
     was restored is there, and has nothing of it."""
+    if silent and is_restored(group.primary) and [disk_of(group.primary)] != [*silent]:
+        made = (
+            f"the controllers' state was made from disks, and {', '.join(silent)} may have more of "
+            "{it|them}: start the host; if it does not come, another disk goes on after a minute"
+        )
+        sentence = f"{spoken(group.bucket)}: {_filled(made, {}, True)}"
+        return Change("waits", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
         restored = f"restored, and {disk} is not there yet: start the host into whose folder it was restored"

@@ -12,6 +12,7 @@ whether it is drained. Does not know: groups, who is elected.
     LIVING              its supervisor has seen it end               ENDED, at once and for ever
     unknown             its supervisor has seen it end               unknown
     unknown             named, as what has a restored disk           ENDED: no process is called so
+    unknown             written down as drained, without copies      ENDED, until it is heard
     GONE                Here                                         LIVING: it was cut off, or stopped
     GONE or ENDED       has no copies, and long nothing is heard     unknown
 
@@ -47,7 +48,7 @@ class Known:
     has_ended: bool = False
     """Whether its supervisor has seen the process end."""
     may_return: bool = False
-    """Whether it has ended by an operator's word alone."""
+    """Whether nobody has seen the process end: it lives again if it is heard."""
     is_drained: bool = False
     """Whether it is to have no copies."""
     heard: float | None = None
@@ -135,6 +136,11 @@ class Servers:
             self.of[name] = Known(name, held_until=held_until)
             self._leased[name] = None
         return self.of[name]
+
+    def away(self, name: str) -> None:
+        """It was drained, and has no copies: its process has ended unless it is heard."""
+        if name not in self.of:
+            self.of[name] = Known(name, is_living=False, has_ended=True, may_return=True)
 
     def ended(self, name: str) -> bool:
         """Its process has ended: whether that is news. Of a server that has nothing, and was never heard, it

@@ -41,6 +41,8 @@ class Control:
     that is was written to in its newest term."""
     revive_seconds: float = 30.0
     """The same, if none was."""
+    recover_seconds: float = 60.0
+    """The same where the controllers' state was made from disks, which name others that may have more."""
     least: int = 1
     """Members without which updates wait, as servers are told too; a server that is drained leaves them."""
     moves: int = 4

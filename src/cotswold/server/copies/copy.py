@@ -158,10 +158,16 @@ class Copy(Generic[Values]):
         return (self.group.life, self._term, index) if index > NOTHING else (0, 0, NOTHING)
 
     @property
-    def best_rank(self) -> tuple[int, int, int]:
-        """The same, or that of the disk, where that has more."""
+    def best(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
+        """The rank of its memory, or of the disk where that has more, and who had copies then."""
         found = self.on_disk.found
-        return self.rank if found is None else max(self.rank, found.rank)
+        if found is not None and found.rank > self.rank:
+            return found.rank, found.members
+        return self.rank, self._known if self.rank[2] > NOTHING else ()
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return tuple(each for each in self.group.everybody if each)
 
     @property
     def _term(self) -> int:
@@ -436,7 +442,8 @@ class Copy(Generic[Values]):
         change, numbers = self.contents.save(self.on_disk.index)
         self.on_disk.giving(index)
         vectors = tuple(self.contents.vectors)
-        return Saved(self.bucket, self.group.life, self._term, index, change, vectors, numbers)
+        rank = self.group.life, self._term, index
+        return Saved(self.bucket, *rank, change, vectors, numbers, self._known)
 
     def saved(self, index: int, term: int) -> None:
         """It is on the disk to this index, and was put there in this term."""

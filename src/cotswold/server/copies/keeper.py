@@ -296,7 +296,8 @@ class Keeper(Generic[Values]):
         if self.copying.saves and not copy.on_disk.is_read:
             self._recalls[message.bucket] = None  # the controller asks again
             return []
-        return [Send(sender, FoundSaved(message.bucket, self.name, *copy.best_rank))]
+        rank, members = copy.best
+        return [Send(sender, FoundSaved(message.bucket, self.name, *rank, members))]
 
     def _is_current(self, epoch: int) -> bool:
         self._epoch = max(self._epoch, epoch)

@@ -33,6 +33,8 @@ class Saved:
     vectors: tuple[str, ...]
     numbers: Mapping[tuple[str, int], object]
     """Buffers, by vector and shard."""
+    members: tuple[str, ...] = ()
+    """Servers of the newest group that the copy knew when it was saved; empty where that is not known."""
 
     @property
     def rank(self) -> tuple[int, int, int]:

@@ -90,7 +90,8 @@ class ServerSeen:
     host: str
     address: str
     state: str
-    """``living``, ``draining``, ``gone`` (nothing is heard of it) or ``ended``."""
+    """``living``, ``draining``, ``drained`` (an operator drained it: no copies, no process), ``gone``
+    (nothing is heard of it) or ``ended``."""
     seconds: float
     """Since it was heard; -1 where it never was."""
     copies: int

@@ -212,6 +212,8 @@ class FoundSaved:
     """In which it was saved."""
     index: int
     """-1 where there is nothing that is sound."""
+    members: tuple[str, ...] = ()
+    """Servers of the newest group that the copy knew: each of them may have more."""
 
 
 @dataclass(frozen=True)
@@ -370,6 +372,9 @@ class Described:
     description: str
     number: int = 0
     """Of the question."""
+    drained: tuple[str, ...] = ()
+    """Where a supervisor asks about no run: servers of its host that an operator drains, and that have no
+    copies any more."""
 
 
 @dataclass(frozen=True)
