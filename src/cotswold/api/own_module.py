@@ -292,6 +292,8 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         team=team,
     )
     display = hearing.display if team.is_main else Quiet()
+    if team.is_main and job.resume_note is not None:
+        display.say(job.resume_note)
     try:
         with own_random():
             return carried(job, team, request.directory, display, hearing)

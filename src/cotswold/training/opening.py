@@ -37,13 +37,12 @@ from cotswold.training.restore import (
     not_begun,
     start_of,
 )
+from cotswold.training.run_stores import place_of, store_of
 from cotswold.training.stores import (
     STORES,
     Progress,
     class_count,
     open_store,
-    place_of,
-    store_of,
     with_features,
     with_features_of,
     with_store_shape,
@@ -200,17 +199,20 @@ def _resumed(
         required_tokens(os.environ)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
-    store = _store_of(run, wanted, stores, progress)
+    is_place_given = any(each.partition("=")[0].strip() == "data.source" for each in overrides)
+    store = _store_of(run, wanted, stores, progress, is_place_given)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
     check_pool(wanted, store)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
 
 
-def _store_of(run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None) -> Store:
+def _store_of(
+    run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None, is_place_given: bool
+) -> Store:
     """As `store_of`; if the samples are not where the recipe says, the error says how to name their place."""
     try:
-        return store_of(run, wanted, stores, progress)
+        return store_of(run, wanted, stores, progress, is_place_given=is_place_given)
     except (SourceError, StoreError) as error:
         data = wanted.data
         place = data.source if isinstance(data, SourcedData) and data.store is None else data.store
