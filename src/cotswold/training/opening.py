@@ -52,6 +52,16 @@ from cotswold.training.team import SOLO, Team
 _Job = TypeVar("_Job", bound=Job)
 
 
+NO_RUN = (
+    "there is no run in {} to resume; name a recipe, without resuming, to begin one, or the directory that "
+    "the run is in now (--run, Python: directory=)"
+)
+_NO_RUN_OF_MODULE = (
+    "there is no run in {} to resume; give the directory that the run is in now (directory=), or leave "
+    "resume out to begin one"
+)
+
+
 class Resume(enum.Enum):
     """What to do where the run's directory holds a run already, and where it does not."""
 
@@ -143,7 +153,7 @@ def check_started(path: Path, resume: Resume, *, named: bool = True, python: boo
     if started and resume is Resume.NEVER and _is_free(RunDirectory(path.absolute())):
         return False
     if not started and (resume is Resume.ALWAYS or not named):
-        raise RunError(f"there is no run in {path} to resume; name a recipe, without resuming, to begin one")
+        raise RunError((_NO_RUN_OF_MODULE if python else NO_RUN).format(path))
     if started and resume is Resume.NEVER:
         how = "resume=True" if python else "--resume (Python: resume=True)"
         raise RunError(f"{path} already holds a run; go on with {how}, or choose another directory")
@@ -182,7 +192,7 @@ def _resumed(
     if kept.network.module is not None:
         raise RunError(
             f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
-            "there: cotswold.train(module, dataset, directory, resume=True, ...)"
+            f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
