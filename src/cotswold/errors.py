@@ -10,6 +10,7 @@ traceback only with ``--debug``.
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -167,3 +168,12 @@ def told(error: BaseException, module: str = "") -> str:
     package = module.partition(".")[0]
     place = (package and own_place_of(error, package)) or place_of(error, module)
     return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place]))
+
+
+def outside_level(*packages: str) -> int:
+    """The ``stacklevel`` with which the caller's `warnings.warn` names the innermost line outside of some
+    packages: the user's own."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]  # None at the outermost frame
+    return level

@@ -55,8 +55,47 @@ def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Pat
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
         with pytest.raises(RunError, match=r"fill such a module by run\.load\(module\)"):
             ask(run)
-    with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset"):
+    with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset, '.*run', resume"):
         cotswold.train(directory=run, resume=True)
+    with pytest.raises(UserError, match=r"is a folder of a run; it goes on by --run .*run --resume"):
+        cotswold.train(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("words", [{}, {"loss": "cross_entropy"}])
+def test_a_modules_run_that_was_moved_goes_on_from_its_new_directory(
+    tmp_path: Path, words: dict[str, str]
+) -> None:
+    cotswold.train(network(), halves(), tmp_path / "old", loss="cross_entropy", **SETTINGS)
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(RunError, match=r"there is no run in .*old to resume; give the directory that the run"):
+        cotswold.train(network(), halves(), tmp_path / "old", resume=True, **words)
+    run = cotswold.train(network(), halves(), tmp_path / "new", resume=True, epochs=5, **words)
+    assert run.status == "finished"
+
+
+class Doubled(DataLoader[Any]):
+    """A loader whose batches nobody can promise to be the same again."""
+
+
+def test_that_no_exact_resume_is_promised_is_said_wherever_people_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "an exact resume is not promised: Doubled makes batches itself"
+    for resume in (False, True):
+        stop = cotswold.Stop()
+        stop.signal = signal.SIGINT  # before the first step
+        caplog.clear()
+        run = cotswold.train(
+            network(),
+            Doubled(halves(), 8),
+            tmp_path / "run",
+            loss="cross_entropy",
+            resume=resume,
+            stop=stop,
+            epochs=5,
+        )
+        assert said in caplog.text and said in " ".join(cotswold.why(run).sentences)
+    assert said[1:] in run.report(progress=False).read_text()
 
 
 def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> None:

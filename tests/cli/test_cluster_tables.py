@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.command import cotswold
@@ -12,6 +15,8 @@ from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.api.screen import Screen
 from cotswold.cli.cluster_tables import explaining, lines_of, table
 from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
+from cotswold.cluster.operating import Operator
+from cotswold.errors import UserError
 from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 
 RUN = "c83a0b833eac6e20"
@@ -178,3 +183,31 @@ def test_addresses_are_host_and_port_in_json() -> None:
 
 def test_columns_are_as_wide_as_they_must_be() -> None:
     assert table(("a", "bb"), [("ccc", "d")]) == ["a    bb", "ccc  d"]
+
+
+NAMES = ("c83a0b83/0003", "c83a0b83/0016", "d01f7a22/0016")
+
+
+def test_buckets_are_named_if_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def operator_of(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(groups=lambda: dict.fromkeys(reversed(NAMES)))
+
+    monkeypatch.setattr("cotswold.cli.cluster_state.operator_of", operator_of)
+    assert cotswold("cluster", "explain").out.splitlines() == [*NAMES]
+    assert json.loads(cotswold("cluster", "explain", "--json").out) == [*NAMES]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("0", "there is no bucket '0'; the cluster has c83a0b83/0003, c83a0b83/0016, d01f7a22/0016"),
+        ("16", "'16' may be any of 2 buckets; name one as RUN/NUMBER, .*: c83a0b83/0016, d01f7a22/0016"),
+    ],
+)
+def test_a_name_of_no_bucket_or_of_several_says_which_there_are(
+    monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.setattr(Operator, "groups", lambda _: dict.fromkeys(NAMES))
+    with pytest.raises(UserError, match=said):
+        Operator.__new__(Operator).bucket(name)

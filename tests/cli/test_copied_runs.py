@@ -125,7 +125,7 @@ def test_a_store_made_anew_of_other_pictures_takes_no_part_in_an_evaluation(home
     home.grow()
     said = evaluate(home, "--json")
     assert said.status == 0
-    assert "is not the one that" in said.err and "learnt from" in said.err
+    assert "are not those that" in said.err and "learnt from" in said.err
     after = json.loads(said.out)["objects"][0]
     assert after["network"] == before["network"]
     assert not after["dictionary"]
@@ -136,7 +136,7 @@ def test_a_run_is_not_taken_up_with_other_pictures(home: Home) -> None:
     home.grow()
     said = cotswold("train", "--run", home.run, "--resume")
     assert said.status == 1
-    assert "is not the one that" in said.error
+    assert "are not those that" in said.error
 
 
 def test_an_old_run_takes_the_preparation_from_its_store_and_refuses_another(home: Home) -> None:
@@ -149,7 +149,7 @@ def test_an_old_run_takes_the_preparation_from_its_store_and_refuses_another(hom
     home.grow()
     said = cotswold("features", home.run, home.path / "new", home.path / "other.npy")
     assert said.status == 1
-    assert "is not the one that" in said.error
+    assert "are not those that" in said.error
     assert not (home.path / "other.npy").exists()
 
 

@@ -86,4 +86,4 @@ def test_numbers_are_predicted_and_their_errors_told(folder: Path) -> None:
     first = json.loads(cotswold("predict", run, folder / "sums.npz", "--json").out.splitlines()[0])
     assert first.keys() == {"vector", "number", "value"} and first["number"] == 0
     said = cotswold("evaluate", run, "--stores", stores)
-    assert said.out.startswith("validation: squared loss ") and "explained" in said.out
+    assert said.out.startswith("validation: squared loss ") and "RMSE" in said.out and "explained" in said.out

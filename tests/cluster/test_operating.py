@@ -57,6 +57,8 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         assert processes | controller == host.processes and run.name == ""
         assert sum(len(each.copies) for each in found.reports.values()) == 8
         assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
+        with pytest.raises(UserError, match=r"no bucket '99'; the cluster has .*/0000, .*/0001"):
+            explained(operator, "99")
         bucket = explained(operator, "2")
         assert bucket.bucket == f"{run.run}/0002" and len(bucket.secondaries) == 1
         assert bucket.copies[bucket.primary].role == "primary" and bucket.copies[bucket.primary].index > 1

@@ -137,6 +137,7 @@ def _notices() -> list[list[str]]:
             warnings.simplefilter("always")
             for _ in range(2):
                 partitioned(x)
+        assert all(one.filename == __file__ for one in told), "a notice names the line of the program"
         found.append([str(one.message) for one in told])
     return found
 

@@ -127,7 +127,10 @@ def test_pixels_that_ranks_have_are_not_sent() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "an LSTM": (lambda: nn.LSTM(3, 4), "LSTM"),
+    "an LSTM": (lambda: nn.LSTM(3, 4), "LSTM is recurrent"),
+    "a GRU": (lambda: nn.Sequential(nn.GRU(3, 4)), "GRU '0' is recurrent"),
+    "an RNN": (lambda: nn.RNN(3, 4), "RNN is recurrent"),
+    "a cell of a GRU": (lambda: nn.GRUCell(3, 4), "GRUCell is recurrent"),
     "volumes": (lambda: nn.Conv3d(1, 1, 3), "Conv3d"),
     "volumes inside": (lambda: nn.Sequential(nn.ReLU(), nn.Conv3d(1, 1, 3)), "Conv3d '1'"),
     "local layers of one axis": (lambda: LocallyConnected1d(1, 1, 9, 3), "LocallyConnected1d"),

@@ -100,15 +100,15 @@ def test_one_sentence_says_what_the_old_words_are_called_now() -> None:
     assert said == (
         "mine.toml uses words of an older version: training.batch is training.batch_size now, "
         "training.rate is training.learning_rate now, training.decay is training.weight_decay now, "
-        "network.layers.N.units is network.layers.N.features now, "
-        'network.layers.N.type "full" is "linear" now, network.layers.N.field is '
-        "network.layers.N.kernel_size now, network.layers.N.size is network.layers.N.kernel_size now, "
-        'network.layers.N.step is network.layers.N.stride now, objective.loss "softmax" is "cross_entropy" '
-        "now (cotswold recipe show writes today's)"
+        'network.layers.4.units (full) is features now, network.layers.4.type "full" is "linear" now, '
+        "network.layers.0.field (convolution) and network.layers.1.field (local) are kernel_size now, "
+        "network.layers.2.size (pool) is kernel_size now, network.layers.0.step (convolution) and "
+        'network.layers.2.step (pool) are stride now, objective.loss "softmax" is "cross_entropy" now '
+        "(cotswold recipe show writes today's)"
     )
     (said,) = heard(STACKS)[1]
     assert "training.rate is training.relative_rate now" in said
-    assert "network.stacks.N.keep is network.stacks.N.smoothing_padding now" in said
+    assert "network.stacks.0.keep and network.stacks.1.keep are smoothing_padding now" in said
     assert "mesh.patience is mesh.timeout now" in said
 
 
@@ -181,6 +181,12 @@ def test_old_words_in_a_recipe_that_says_todays_format_are_named() -> None:
         "training.rate was a key of an older version; it is training.learning_rate now"
     )
     assert complaint(text, "network.layers.2.size=3").endswith("it is network.layers.2.kernel_size now")
+    changed = text.replace("stride", "step").replace("learning_rate", "rate")
+    assert complaint(changed) == (
+        "mine.toml: keys of an older version: network.layers.0.step (convolution) is stride now, "
+        "network.layers.1.step (local) is stride now, network.layers.2.step (pool) is stride now, "
+        "training.rate is training.learning_rate now"
+    )
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ class Doubled(DataLoader[Any]):
 def test_a_run_says_that_it_cannot_promise_an_exact_resume(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run", dataset=Doubled(labelled(), 8), settings=settings(epochs=1)))
     (start,) = events(run, "start")
-    assert "an exact resume is not promised: Doubled makes batches itself" in str(start["notes"])
+    assert "an exact resume is not promised: Doubled makes batches itself" in str(start["resume_note"])
 
 
 class Torn(Dataset[tuple[Tensor, Tensor]]):

@@ -66,7 +66,7 @@ def test_samples_that_are_others_are_refused_at_a_new_place(run: Path, is_store_
     samples = np.load("new/x.npy")
     samples[7, 2] += 1
     np.save("new/x.npy", samples)
-    with pytest.raises(StoreError, match="is not the one that"):
+    with pytest.raises(StoreError, match="are not those that"):
         resumed(run, "data.source=new/x.npy")
 
 
@@ -75,7 +75,7 @@ def test_other_samples_are_refused_although_the_store_of_the_run_is_where_stores
     samples = np.load("new/x.npy")
     samples[7, 2] += 1
     np.save("new/x.npy", samples)
-    with pytest.raises(StoreError, match="is not the one that"):
+    with pytest.raises(StoreError, match="are not those that"):
         resumed(run, "data.source=new/x.npy")
 
 
@@ -95,3 +95,35 @@ def test_a_run_from_a_source_goes_on_from_a_store_of_the_same_samples(run: Path)
     (store,) = Path("new/stores").iterdir()
     finish(resumed(run, "data.source=", f"data.store={store}"))
     assert store_of(RunDirectory.open(run)).path == store
+
+
+def change_a_sample() -> None:
+    Path("new").rename("old")
+    samples = np.load("old/x.npy")
+    samples[7, 2] += 1
+    np.save("old/x.npy", samples)
+
+
+def test_samples_that_changed_in_their_place_are_refused_if_the_place_is_named(run: Path) -> None:
+    change_a_sample()
+    with pytest.raises(StoreError, match=r"old/x\.npy are not those that.*resume without data\.source"):
+        resumed(Path("old/run"), "data.source=old/x.npy")
+    with pytest.raises(StoreError, match="are not those that"):
+        resumed(Path("old/run"), "data.source=old/x.npy", stores=Path("old/stores"))
+    finish(resumed(Path("old/run")))  # the run's own store is there
+
+
+def test_a_run_may_be_told_the_place_that_its_samples_have(run: Path) -> None:
+    Path("new").rename("old")
+    finish(resumed(Path("old/run"), "data.source=old/x.npy"))
+
+
+@pytest.mark.parametrize("overrides", [(), ("data.source=old/x.npy",)])
+def test_samples_that_changed_are_refused_before_they_are_prepared(
+    run: Path, overrides: tuple[str, ...]
+) -> None:
+    change_a_sample()
+    shutil.rmtree("old/stores")
+    with pytest.raises(StoreError, match="are not those that"):
+        resumed(Path("old/run"), *overrides)
+    assert not Path("old/stores").exists() and not Path("stores").exists()

@@ -28,6 +28,12 @@ class Regression:
     """Mean over samples of the squared difference."""
     explained: tuple[float | None, ...]
     """R²: the part of the variance that is explained; None where a number is the same for all samples."""
+    rmse: tuple[float, ...] = ()
+    """The root of each squared error, in the unit of its number."""
+
+    def __post_init__(self) -> None:
+        if len(self.rmse) != len(self.squared_error):  # files of earlier versions have none
+            object.__setattr__(self, "rmse", tuple(error**0.5 for error in self.squared_error))
 
     @property
     def loss(self) -> float:
@@ -36,19 +42,25 @@ class Regression:
 
     def __repr__(self) -> str:
         parts = ["none" if part is None else f"{part:.1%}" for part in self.explained]
+        roots = [f"{root:.5g}" for root in self.rmse]
         more = ", …" if len(parts) > _SHOWN else ""
         return (
             f"Regression of step {self.step}: squared loss {self.loss:.5g} over {self.samples:,} samples of "
-            f"{self.split}; {len(parts)} predicted, variance explained {', '.join(parts[:_SHOWN])}{more}"
+            f"{self.split}; {len(parts)} predicted, RMSE {', '.join(roots[:_SHOWN])}{more}, "
+            f"variance explained {', '.join(parts[:_SHOWN])}{more}"
         )
 
     def _repr_html_(self) -> str:
         rows = [
-            [str(number), f"{error:.5g}", "" if part is None else f"{part:.1%}"]
-            for number, (error, part) in enumerate(zip(self.squared_error, self.explained, strict=True))
+            [str(number), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}"]
+            for number, (error, root, part) in enumerate(
+                zip(self.squared_error, self.rmse, self.explained, strict=True)
+            )
         ]
         caption = f"Squared loss {self.loss:.5g} over {self.samples:,} samples of {self.split}"
-        return html_table(caption, ["number", "mean squared error", "variance explained"], rows[:_ROWS])
+        return html_table(
+            caption, ["number", "mean squared error", "RMSE", "variance explained"], rows[:_ROWS]
+        )
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""

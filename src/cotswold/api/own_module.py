@@ -150,7 +150,10 @@ def _kept(directory: Path, resume: Resumed) -> Recipe | None:
     """The recipe of the run that is resumed; None where one begins, or none is there."""
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
+    from cotswold.training.opening import Resume, check_started
 
+    if resume and resume != "if_started":  # before what the run would say itself is missed
+        check_started(directory, Resume.ALWAYS, python=True)
     if not resume or not (directory / "recipe.toml").is_file():
         return None
     kept = load(RunDirectory.open(directory).recipe)
@@ -292,6 +295,8 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         team=team,
     )
     display = hearing.display if team.is_main else Quiet()
+    if team.is_main and job.resume_note is not None:
+        display.say(job.resume_note)
     try:
         with own_random():
             return carried(job, team, request.directory, display, hearing)

@@ -48,7 +48,9 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
         known = RunDirectory.open(run)
         return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
     if name is None and run is not None:
-        raise RunError(f"there is no run in {run} to resume; name a recipe, without resuming, to begin one")
+        from cotswold.training.opening import NO_RUN
+
+        raise RunError(NO_RUN.format(run))
     if name is None:
         raise UserError(
             "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "

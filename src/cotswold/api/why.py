@@ -61,7 +61,7 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
         if stacks:
             raise UserError(f"no process trains {found.path}; stacks are of a run that goes on")
         return _over(found, status)
-    sentences = [_going_on(found, holder, status), *_doing(status, holder.is_here)]
+    sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
     return Why(found.path, "goes on", tuple(sentences), status, _stacks(found, holder) if stacks else ())
 
 
@@ -75,7 +75,8 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         cause = f": {last['why']}" if last.get("why") else ""
         said = f"{run.path} {_ENDS.get(str(last['status']), str(last['status']))}{cause}"
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
-        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *warning))
+        told = () if last["status"] == "finished" else _resume_note(run)
+        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
     when = _clock(doing.figure(last, "time"))
     said = (
         f"{run.path} ended without saving: left at once, or killed; no process trains it, and its events "
@@ -83,7 +84,18 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
     )
     remedy = f"go on with: cotswold train --run {run.path} --resume"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
-    return Why(run.path, "was killed", (said, *before, remedy), status)
+    return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
+
+
+def _resume_note(run: Run) -> list[str]:
+    """A sentence if the run does not promise an exact resume."""
+    from cotswold.run import read_events
+
+    if not run.directory.events.exists():
+        return []
+    start = next((event for event in read_events(run.directory.events) if event["kind"] == "start"), {})
+    note = start.get("resume_note")
+    return [str(note)] if note else []
 
 
 _ENDS = {

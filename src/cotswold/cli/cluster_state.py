@@ -72,24 +72,26 @@ def status(
 
 
 def explain(
-    bucket: str,
+    bucket: str | None = None,
     *,
     controllers: str = CONTROLLERS,
     token_file: Path | None = None,
     events: int = EVENTS,
     json_: Json = False,
 ) -> None:
-    """Say who has copies of a bucket, what each has, and what it waits for.
+    """Say who has copies of a bucket, what each has, and what it waits for; without one, name all buckets.
 
     Examples:
 
+      cotswold cluster explain
       cotswold cluster explain 17
       cotswold cluster explain c83a/17
 
     Parameters
     ----------
     bucket
-        RUN/NUMBER, of which the run may be left out or cut short where no other is meant.
+        RUN/NUMBER, of which the run may be left out or cut short where no other is meant. Numbers need not
+        begin at 0: buckets without parameters are left out.
     controllers
         HOST or HOST:PORT of the controllers, with commas.
     token_file
@@ -105,6 +107,10 @@ def explain(
 
     _check_events(events)
     with operator_of(controllers, token_file) as operator:
+        if bucket is None:
+            names = sorted(operator.groups())
+            print(json.dumps(names) if json_ else "\n".join(names) or "the cluster has no run")
+            return
         found = explained(operator, bucket)
     if json_:
         print(json.dumps(in_json(found)))

@@ -76,15 +76,16 @@ def print_confusion(found: Classification) -> None:
 
 
 def print_errors(found: Regression) -> None:
-    """Squared error and explained variance of each number that is predicted."""
+    """Squared error, its root and explained variance of each number that is predicted."""
     from rich.table import Table
 
     print(f"{found.split}: squared loss {found.loss:.5g} over {found.samples} samples")
     table = Table()
-    for heading in ("number", "mean squared error", "explained"):
+    for heading in ("number", "mean squared error", "RMSE", "explained"):
         table.add_column(heading, justify="right")
-    for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True)):
-        table.add_row(str(number), f"{error:.5g}", "" if part is None else f"{part:.1%}")
+    figures = zip(found.squared_error, found.rmse, found.explained, strict=True)
+    for number, (error, root, part) in enumerate(figures):
+        table.add_row(str(number), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}")
     _print(table, [])
 
 

@@ -139,9 +139,15 @@ class Operator:
             raise UserError(f"there is no bucket {name!r}: the cluster has no run")
         fitting = [each for each in groups if each == name or _is_meant(name, each)]
         if len(fitting) != 1:
-            some = ", ".join(sorted(fitting or groups)[:_NAMED]) or "none"
+            found = sorted(fitting or groups)
+            some = ", ".join(found[:_NAMED]) + (
+                f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            )
+            if not fitting:
+                raise UserError(f"there is no bucket {name!r}; the cluster has {some}")
             raise UserError(
-                f"{name!r} names {len(fitting)} buckets; name one as RUN/NUMBER, by its first letters: {some}"
+                f"{name!r} may be any of {len(fitting)} buckets; name one as RUN/NUMBER, of which the first "
+                f"letters of RUN will do: {some}"
             )
         group = groups[fitting[0]]
         servers = {each: self._addresses.get(each, "") for each in group.everybody}

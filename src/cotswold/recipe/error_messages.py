@@ -63,9 +63,18 @@ def complaint(
     place = _place(first, root)
     path = place.path
     others = {_place(each, root).path for each in details} - {path}
-    more = f" (and {len(others)} more)" if others else ""
     line = "" if ".".join(path) in overridden else _line(path, text)
-    return f"{line}: {_sentence(first, place, also if path[:1] == ('training',) else ())}{more}"
+    old = [
+        each for each in (_place(each, root) for each in details if each["type"] == _UNKNOWN) if _now(each)
+    ]
+    if first["type"] == _UNKNOWN and _now(place) and len(old) > 1:
+        sentence = f"keys of an older version: {', '.join(map(_old_key, old))}"
+        others -= {each.path for each in old}
+        others -= {(*each.path[:-1], str(_now(each)).rpartition(".")[2]) for each in old}  # they are missing
+    else:
+        sentence = _sentence(first, place, also if path[:1] == ("training",) else ())
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{line}: {sentence}{more}"
 
 
 class FieldPlace(NamedTuple):
@@ -137,6 +146,23 @@ def _unknown(
     if close:
         return f"is not a key; did you mean {close[0]}?"
     return f"is not a key; known here are {', '.join(known)}"
+
+
+def _now(place: FieldPlace) -> str | None:
+    """What a key of an older version is called in its table now; None for any other key."""
+    field, _ = chosen_by(place.owner) or ("", ())
+    if field == "strategy" and _having(place.path[-1], place.beside):
+        return None
+    return today(place.path, _choices(place.owner))
+
+
+def _old_key(place: FieldPlace) -> str:
+    """`network.layers.2.size (pool) is kernel_size now`."""
+    now, here = _now(place) or "", shortened(".".join(place.path), 120)
+    is_listed = place.path[-2:-1] != () and place.path[-2].isdigit()
+    choices = _choices(place.owner) if is_listed else ()
+    kind = f" ({joined(choices)})" if choices else ""
+    return f"{here}{kind} is {now.rpartition('.')[2] if is_listed else now} now"
 
 
 def _meant(path: tuple[str, ...], known: Collection[str]) -> list[str]:

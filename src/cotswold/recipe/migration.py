@@ -59,19 +59,20 @@ def migrated(values: Values, origin: str, tell: Tell = silent) -> Values:
         return values
     if old and today:
         raise RecipeError(
-            f"{origin} mixes words of an older version with today's, such as {today[0]}: {_said(old)}"
+            f"{origin} mixes words of an older version with today's, such as {today[0]}: {_said(old, values)}"
         )
+    said = _said(old, values)
     values = _copied(values)
     for number in range(first, FORMAT):
         if number in RECIPE_STEPS:
             RECIPE_STEPS[number](values)
     if old:
-        tell(f"{origin} uses words of an older version: {_said(old)} (cotswold recipe show writes today's)")
+        tell(f"{origin} uses words of an older version: {said} (cotswold recipe show writes today's)")
     return values
 
 
-def _said(old: Sequence[Word]) -> str:
-    return ", ".join(word.said() for word in old)
+def _said(old: Sequence[Word], values: Values) -> str:
+    return ", ".join(word.said(values) for word in old)
 
 
 def _copied(values: Any) -> Any:

@@ -45,13 +45,28 @@ class Word:
     def _known(self, value: object) -> bool:
         return isinstance(value, str | bool) and value in self.values
 
-    def said(self) -> str:
-        """`training.batch is training.batch_size now`."""
-        place = self.table + (".N" if self.table in _LISTS else "")
-        if self.old == self.new:
-            ((old, new),) = self.values.items()
-            return f'{place}.{self.old} "{old}" is "{new}" now'
-        return f"{place}.{self.old} is {place}.{self.new} now"
+    def said(self, values: Table) -> str:
+        """Every place of the old word in a recipe, and today's: `training.batch is training.batch_size now`,
+        `network.layers.0.field (local) and network.layers.2.field (convolution) are kernel_size now`."""
+        is_value = self.old == self.new
+        if self.table in _LISTS:
+            places, new = self._places(values, with_kind=not is_value), self.new
+        else:
+            places, new = [f"{self.table}.{self.old}"], f"{self.table}.{self.new}"
+        verb = "is" if len(places) == 1 else "are"
+        if is_value:
+            ((old, today),) = self.values.items()
+            return f'{_listed(places)} "{old}" {verb} "{today}" now'
+        return f"{_listed(places)} {verb} {new} now"
+
+    def _places(self, values: Table, *, with_kind: bool) -> list[str]:
+        """The old word in each table of a list, such as `network.layers.0.field (local)`."""
+        found = []
+        for number, table in enumerate(_tables_or_none(values, self.table)):
+            if table is not None and self.is_in(table):
+                kind = kind_of(table) if with_kind else None
+                found.append(f"{self.table}.{number}.{self.old}" + (f" ({kind})" if kind else ""))
+        return found
 
 
 WORDS = (
@@ -74,6 +89,7 @@ WORDS = (
 """In the order in which they are changed: a layer's ``units`` before its ``type``."""
 
 _LISTS = {"network.stacks", "network.layers"}
+_PLACES_SHOWN = 20
 _IDLE: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     **{name: {"training": {"decay": 0.0}, "objective": {"loss": ...}} for name in _STACKS},
     "supervised": {
@@ -132,9 +148,20 @@ def kind_of(table: Table) -> object:
 
 def _tables(values: Table, dotted: str) -> Iterator[Table]:
     """The tables of a name, as far as they are any."""
+    return (each for each in _tables_or_none(values, dotted) if each is not None)
+
+
+def _tables_or_none(values: Table, dotted: str) -> Iterator[Table | None]:
+    """Everything that stands where tables of a name should be; None for what is no table."""
     found: object = values
     for name in dotted.split("."):
         found = found.get(name) if isinstance(found, dict) else None
     for each in found if isinstance(found, list) else [found]:
-        if isinstance(each, dict):
-            yield each
+        yield each if isinstance(each, dict) else None
+
+
+def _listed(places: Sequence[str]) -> str:
+    """Places in a sentence, of many the first."""
+    if len(places) > _PLACES_SHOWN:
+        return f"{', '.join(places[:_PLACES_SHOWN])} and {len(places) - _PLACES_SHOWN} more"
+    return " and ".join([", ".join(places[:-1]), places[-1]] if len(places) > 1 else places)

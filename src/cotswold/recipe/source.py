@@ -51,6 +51,8 @@ class ShippedFiles:
         if folder:
             inside = path / f"{kind}.toml"
             guess = f"; did you mean {inside}?" if inside.is_file() else f"; name a {kind}'s TOML file"
+            if inside.is_file() and (path / "run.json").is_file():
+                guess = f" of a run; it goes on by --run {path} --resume (Python: directory=, resume=True)"
             raise self.error(f"{path} is a folder{guess}")
         close = get_close_matches(name, names, n=1)
         guess = f"; did you mean {close[0]}?" if close else ";"

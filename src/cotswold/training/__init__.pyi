@@ -16,10 +16,10 @@ from .restore import random_stacks as random_stacks
 from .restore import trained_layers as trained_layers
 from .restore import trained_stacks as trained_stacks
 from .resuming import check_resume as check_resume
+from .run_stores import kept_store as kept_store
+from .run_stores import store_of as store_of
 from .sample_spec import SampleSpec as SampleSpec
-from .stores import kept_store as kept_store
 from .stores import open_store as open_store
-from .stores import store_of as store_of
 
 __all__ = [
     "Job",

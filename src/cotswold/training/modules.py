@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from cotswold import recipe as recipes
 from cotswold.cluster.ray_settings import check_joinable
-from cotswold.errors import UserError
+from cotswold.errors import UserError, outside_level
 from cotswold.mesh import partition
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import (
@@ -188,7 +188,7 @@ def _warning(recorder: Recorder) -> Callable[[str], None]:
     """Warns at once, and again at the end of the run."""
 
     def warn(said: str) -> None:
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(said, stacklevel=outside_level("cotswold", "torch"))
         recorder.warn(said)
 
     return warn
@@ -258,15 +258,15 @@ class ModuleJob(Job):
             **start,
             pictures=self.recipe.data.samples if isinstance(self.recipe.data, GivenData) else None,
             module=self.recipe.network.module,
-            notes=self._notes(),
+            **({} if self.resume_note is None else {"resume_note": self.resume_note}),
         )
 
-    def _notes(self) -> list[str]:
-        """What people should know of the samples."""
+    @property
+    def resume_note(self) -> str | None:
+        """As `loaders.resume_note`, of the samples that the program gave."""
         if not isinstance(self.recipe.training, SupervisedTraining) or isinstance(self.samples, Samples):
-            return []
-        note = resume_note(loader_of(self.samples, self.recipe.training.batch_size))
-        return [] if note is None else [note]
+            return None
+        return resume_note(loader_of(self.samples, self.recipe.training.batch_size))
 
 
 def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:

@@ -37,13 +37,12 @@ from cotswold.training.restore import (
     not_begun,
     start_of,
 )
+from cotswold.training.run_stores import place_of, store_of
 from cotswold.training.stores import (
     STORES,
     Progress,
     class_count,
     open_store,
-    place_of,
-    store_of,
     with_features,
     with_features_of,
     with_store_shape,
@@ -51,6 +50,16 @@ from cotswold.training.stores import (
 from cotswold.training.team import SOLO, Team
 
 _Job = TypeVar("_Job", bound=Job)
+
+
+NO_RUN = (
+    "there is no run in {} to resume; name a recipe, without resuming, to begin one, or the directory that "
+    "the run is in now (--run, Python: directory=)"
+)
+_NO_RUN_OF_MODULE = (
+    "there is no run in {} to resume; give the directory that the run is in now (directory=), or leave "
+    "resume out to begin one"
+)
 
 
 class Resume(enum.Enum):
@@ -144,7 +153,7 @@ def check_started(path: Path, resume: Resume, *, named: bool = True, python: boo
     if started and resume is Resume.NEVER and _is_free(RunDirectory(path.absolute())):
         return False
     if not started and (resume is Resume.ALWAYS or not named):
-        raise RunError(f"there is no run in {path} to resume; name a recipe, without resuming, to begin one")
+        raise RunError((_NO_RUN_OF_MODULE if python else NO_RUN).format(path))
     if started and resume is Resume.NEVER:
         how = "resume=True" if python else "--resume (Python: resume=True)"
         raise RunError(f"{path} already holds a run; go on with {how}, or choose another directory")
@@ -183,7 +192,7 @@ def _resumed(
     if kept.network.module is not None:
         raise RunError(
             f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
-            "there: cotswold.train(module, dataset, directory, resume=True, ...)"
+            f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
@@ -200,17 +209,20 @@ def _resumed(
         required_tokens(os.environ)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
-    store = _store_of(run, wanted, stores, progress)
+    is_place_given = any(each.partition("=")[0].strip() == "data.source" for each in overrides)
+    store = _store_of(run, wanted, stores, progress, is_place_given)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
     check_pool(wanted, store)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
 
 
-def _store_of(run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None) -> Store:
+def _store_of(
+    run: RunDirectory, wanted: Recipe, stores: Path | None, progress: Progress | None, is_place_given: bool
+) -> Store:
     """As `store_of`; if the samples are not where the recipe says, the error says how to name their place."""
     try:
-        return store_of(run, wanted, stores, progress)
+        return store_of(run, wanted, stores, progress, is_place_given=is_place_given)
     except (SourceError, StoreError) as error:
         data = wanted.data
         place = data.source if isinstance(data, SourcedData) and data.store is None else data.store

@@ -35,9 +35,10 @@ from cotswold.training.networks import (
     layers_bytes,
     network_tensors,
 )
+from cotswold.training.run_stores import store_of
 from cotswold.training.runners.synchronous import position_from
 from cotswold.training.sample_spec import SampleSpec
-from cotswold.training.stores import made_by, store_of
+from cotswold.training.stores import made_by
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
 

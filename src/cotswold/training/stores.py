@@ -1,22 +1,17 @@
 """The store that a recipe names, made where it does not exist yet.
 
-Knows: how a recipe's `[data]` becomes a preparation, where stores are kept, how a run finds its own. Does
-not know: networks.
+Knows: how a recipe's `[data]` becomes a preparation, where stores are kept. Does not know: networks, runs.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from cotswold import recipe as recipes
 from cotswold.data import (
     AnyPreparation,
     Preparation,
@@ -30,7 +25,7 @@ from cotswold.data import (
 )
 from cotswold.data.serving import needed_cache_bytes, shards_of
 from cotswold.data.splits import rule
-from cotswold.errors import FormatError, RecipeError, RunError, SourceError, StoreError, UnlabelledError
+from cotswold.errors import RecipeError, SourceError, UnlabelledError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (
     Data,
@@ -44,8 +39,6 @@ from cotswold.recipe.schema import (
     pair,
 )
 from cotswold.recipe.schema.fields import byte_count
-from cotswold.run import RunDirectory, read_events
-from cotswold.training.agreement import PLACES
 
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
@@ -126,15 +119,23 @@ def made_by(data: Data) -> AnyPreparation:
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
 
-def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -> Store:
+def open_store(
+    recipe: Recipe,
+    stores: Path,
+    progress: Progress | None = None,
+    check: Callable[[str], None] | None = None,
+) -> Store:
     """The recipe's store; samples of a source are prepared under ``stores`` unless they have been.
 
-    Raises SourceError, StoreError, RecipeError (an environment variable that is not set).
+    ``check`` gets the identity of the source before anything is prepared, and may raise an error. Raises
+    SourceError, StoreError, RecipeError (an environment variable that is not set).
     """
     data = recipe.data
     if data.store is not None:
         return Store(expand(data.store))
     source = _source_for(recipe)
+    if check is not None:
+        check(source.identity)
     assert isinstance(data, PictureData | VectorData | FrameData), "it has a source"
     preparation = (
         _prepared_as(data, source)
@@ -166,94 +167,6 @@ def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -
         progress=progress,
     )
     return Store(path)
-
-
-def store_of(
-    run: RunDirectory,
-    recipe: Recipe | None = None,
-    stores: Path | None = None,
-    progress: Progress | None = None,
-) -> Store:
-    """The store that a run learnt from: in ``stores`` if given, or where it was at the run's beginning.
-
-    ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
-    another place of the samples than the run's own does, the store of that place is opened. If no store is
-    found, the samples are prepared: under ``stores``, in the folder of the run's store, or under `STORES`.
-    Raises as `open_store`, and StoreError if the store has other samples than the run's, or another
-    transform.
-    """
-    place, identity = _noted(run)
-    began = recipes.load(run.recipe)
-    if recipe is None:
-        recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
-    store, folder = None, STORES if place is None else Path(place).parent
-    target = stores or (folder if os.access(folder, os.W_OK) else STORES)
-    is_moved = _places(recipe) != _places(began)
-    if is_moved:
-        if identity is None:
-            raise RunError(
-                f"{run.path} does not say which samples it learnt from, so that none but those in its own "
-                "recipe will do; leave data.source and data.store as they are there"
-            )
-        with suppress(SourceError):  # samples that are gone may have left their store
-            store = open_store(recipe, target, progress)
-    elif stores is None:
-        store = kept_store(run)
-    if store is None and recipe.data.store is None:
-        store = _found_in(stores or STORES, recipe.name, identity)
-    if store is None:
-        is_taken = not is_moved and stores is None and place is not None and Path(place).exists()
-        store = open_store(recipe, STORES if is_taken else target, progress)
-    if identity is not None and store.identity != identity:
-        raise StoreError(
-            f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
-            "transform, are others; give the run's own (--stores, Python: stores=), or train a new run on "
-            "this one"
-        )
-    return store
-
-
-def _places(recipe: Recipe) -> tuple[object, ...]:
-    """Where a recipe's samples are."""
-    return getattr(recipe.data, "source", None), recipe.data.store
-
-
-def _name(override: str) -> str:
-    return override.partition("=")[0]
-
-
-def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
-    """The store of an identity among those that recipes of a name have; it needs no source."""
-    for path in sorted(stores.glob(f"{glob.escape(name)}-*")):
-        with suppress(StoreError, FormatError):
-            store = Store(path)
-            if store.identity == identity:
-                return store
-    return None
-
-
-def kept_store(run: RunDirectory) -> Store | None:
-    """The store that a run learnt from, if it is still where it was at the beginning of the run."""
-    place, identity = _noted(run)
-    try:
-        store = None if place is None else Store(place)
-    except (StoreError, ValueError):
-        return None
-    return store if store is not None and store.identity == identity else None
-
-
-def _noted(run: RunDirectory) -> tuple[str | None, str | None]:
-    """Path and identity of a run's store, as it noted them when it began."""
-    kept = run.environment()
-    place, identity = kept.get("store"), kept.get("store_identity")
-    if identity is None and run.events.is_file():
-        identity = next((e.get("store") for e in read_events(run.events) if e.get("kind") == "start"), None)
-    return place if isinstance(place, str) else None, identity if isinstance(identity, str) else None
-
-
-def place_of(store: Store) -> dict[str, object]:
-    """What a run notes of its store so that `store_of` finds it."""
-    return {"store": str(store.path.absolute()), "store_identity": store.identity}
 
 
 def with_features(recipe: Recipe) -> Recipe:

@@ -261,10 +261,12 @@ def regression(found: Regression | None, run: str) -> PageSection:
         return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
     lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
-        row(str(number), plain(error), "·" if part is None else percent(part))
-        for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True))
+        row(str(number), plain(error), plain(root), "·" if part is None else percent(part))
+        for number, (error, root, part) in enumerate(
+            zip(found.squared_error, found.rmse, found.explained, strict=True)
+        )
     ]
-    head = ["Number, from 0", "Mean squared error", "Variance explained"]
+    head = ["Number, from 0", "Mean squared error", "Root mean squared error", "Variance explained"]
     return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 

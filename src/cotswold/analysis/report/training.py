@@ -179,7 +179,8 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
     end = history.end
     if not end:
         text = "Training has not ended; the account is written when it does. To see it then, run"
-        return PageSection("Account", "account", [Missing(text, f"cotswold report {run}")])
+        missing = Missing(text, f"cotswold report {run}")
+        return PageSection("Account", "account", [missing, *_resume_note(history)])
     items = []
     for name, label, shown in (
         ("samples", "Samples seen", count),
@@ -207,7 +208,13 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         )
         items.append(("Lost", said))
     priced = number(end, "cents_per_mflops") is not None or number(end, "dollars") is not None
-    blocks: list[Block] = [Facts(items)]
+    blocks: list[Block] = [Facts(items), *_resume_note(history)]
     if not priced:
         blocks.append(Paragraph("No price is in the recipe ([price]), so no money is counted.", "note"))
     return PageSection("Account", "account", blocks)
+
+
+def _resume_note(history: History) -> list[Paragraph]:
+    """A paragraph if the run does not promise an exact resume."""
+    note = str(history.start.get("resume_note") or "")
+    return [Paragraph(f"{note[:1].upper()}{note[1:]}.", "note")] if note else []

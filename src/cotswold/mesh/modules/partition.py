@@ -214,6 +214,11 @@ def _refuse(module: nn.Module, name: str) -> None:
             f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
             "use padding_mode='zeros'"
         )
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        raise UserError(
+            f"{called} is recurrent and cannot be split over ranks; leave it out of the partitioned module, "
+            "and call it on what that returns"
+        )
     held = next((key for key, value in vars(module).items() if key not in _HOMES and _holds(value)), None)
     if held is not None:
         raise UserError(

@@ -1,6 +1,6 @@
 """Notices about what a mesh makes slow or large, given once for each layer.
 
-Knows: which module a call came from. Does not know: maps, what is slow.
+Knows: which module and which line of a program a call came from. Does not know: maps, what is slow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import nn
+
+from cotswold.errors import outside_level
 
 if TYPE_CHECKING:
     from cotswold.mesh.ranks.mesh import Mesh
@@ -29,7 +31,8 @@ def notice(mesh: Mesh, kind: str, sentence: str) -> None:
     given = mesh.noticed if root is None else vars(root).setdefault("_noticed", set())
     if (kind, layer) not in given:
         given.add((kind, layer))
-        warnings.warn(sentence.replace("{layer}", layer), RuntimeWarning, stacklevel=2)
+        level = outside_level("cotswold", "torch")
+        warnings.warn(sentence.replace("{layer}", layer), RuntimeWarning, stacklevel=level)
 
 
 def _callers() -> Iterator[nn.Module]:

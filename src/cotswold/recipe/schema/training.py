@@ -45,9 +45,10 @@ class LossObjective(Section):
     """A loss of scores against labels."""
 
     loss: Literal["cross_entropy", "squared", "logistic", "custom"] = "cross_entropy"
-    """`cross_entropy`: over the softmax of the scores; `squared`: squared error against 1 for the class and 0
-    for the others; `logistic`: one detector a class against all others; `custom`: a function that a Python
-    program gives, for `network.module`."""
+    """`cross_entropy`: over the softmax of the scores; `squared`: predicts numbers, if the labels are floats,
+    by their squared error; with classes it is the error against `high` for the class and `low` for the
+    others; `logistic`: one detector a class against all others; `custom`: a function that a Python program
+    gives, for `network.module`."""
     low: float = 0.0
     """For `squared` and classes: the target of every output but that of the class. A network that ends in
     tanh learns -1."""
