@@ -15,7 +15,6 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
 PART ?= all
-AGAIN ?=
 QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/test_job.py
 EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench
 TORCH ?=
@@ -33,7 +32,7 @@ endif
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
 
-.PHONY: help demo test again quick soak check constraints fuzz clean
+.PHONY: help demo test quick soak check constraints fuzz clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -54,25 +53,13 @@ demo: $(VENV)/.demo
 	$(BIN)/cotswold report $(DEMO)/run
 
 test: $(VENV)/.dev
-	@rm -f $(VENV)/.failed
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto || \
-		{ status=$$?; [ $$status != 1 ] || touch $(VENV)/.failed; exit $$status; }
-
-# for CI, where all tests ran and some failed: these are named, and must pass by themselves; more than two are no accident.
-# after `make soak`: make again AGAIN="--soak all"
-again: $(VENV)/.dev
-	@[ -f $(VENV)/.failed ] || { echo "the last make test did not run to its end with a test that failed"; exit 1; }
-	@$(BIN)/python -c 'import json; names = list(json.load(open(".pytest_cache/v/cache/lastfailed"))); \
-		print("failed, and run once more:", *names, sep="\n  "); raise SystemExit(not 0 < len(names) <= 2)'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --last-failed --last-failed-no-failures none $(AGAIN)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto
 
 quick: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto -m "not slow" --ignore tests/kernels/test_cuda.py $(QUICK)
 
 soak: $(VENV)/.dev
-	@rm -f $(VENV)/.failed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto --soak $(PART) || \
-		{ status=$$?; [ $$status != 1 ] || touch $(VENV)/.failed; exit $$status; }
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto --soak $(PART)
 
 # every combination is asked for with wheels alone, so that nothing needs a compiler; only metadata is downloaded
 constraints: $(VENV)/.dev
