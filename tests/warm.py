@@ -227,6 +227,8 @@ def warm_interpreters() -> Iterator[None]:
     if sys.platform == "linux":
         replace()
         _may_start = True
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            _ready()  # many tests of this worker will ask, and it imports meanwhile
     yield
     if _template is not None:
         _template.close()

@@ -35,57 +35,54 @@ def test_a_world_of_one_rank_joins(start: Start) -> None:
     assert start(1, "--steps", "3").codes() == [0]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_rank_is_named_by_all_others(start: Start, victim: int) -> None:
-    job = start(3, "--on", str(victim), "kill")
-    assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
-    for rank in {0, 1, 2} - {victim}:
-        assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
-        assert job.printed(rank).endswith(STOPPING)
+# jobs of the same test run at once: what takes their time is that they wait
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_stands_still_is_named_by_all_others_and_not_left_behind(
-    start: Start, victim: int
-) -> None:
-    job = start(3, "--on", str(victim), "stop")
-    assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
-    for rank in {0, 1, 2} - {victim}:
-        assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} has not been heard of for ")
-        assert job.printed(rank).endswith(STOPPING)
+def test_a_killed_rank_is_named_by_all_others(start: Start) -> None:
+    jobs = [start(3, "--on", str(victim), "kill") for victim in (0, 1)]
+    for victim, job in enumerate(jobs):
+        assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
+        for rank in {0, 1, 2} - {victim}:
+            assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
+            assert job.printed(rank).endswith(STOPPING)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_goes_on_after_it_was_given_up_ends_too(start: Start, victim: int) -> None:
+def test_a_rank_that_stands_still_is_named_by_all_others_and_not_left_behind(start: Start) -> None:
+    jobs = [start(3, "--on", str(victim), "stop") for victim in (0, 1)]
+    for victim, job in enumerate(jobs):
+        assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, LEFT, LEFT]
+        named = f"cotswold: rank {victim} on {HOST} has not been heard of for "
+        for rank in {0, 1, 2} - {victim}:
+            assert job.printed(rank).startswith(named) and job.printed(rank).endswith(STOPPING)
+
+
+def test_a_rank_that_goes_on_after_it_was_given_up_ends_too(start: Start) -> None:
     # with a parent that sees to them, nobody kills the rank that stands still
-    job = start(2, "--on", str(victim), "stop", COTSWOLD_PARENT=str(forkserver()))
-    stopped, other = job.processes[victim], job.processes[1 - victim]
-    assert job.codes(other) == [LEFT]
-    assert stopped.pid is not None
-    os.kill(stopped.pid, signal.SIGCONT)
-    assert job.codes(stopped) == [1]
-    assert job.printed(victim).startswith(f"cotswold: rank {victim} on {HOST} stood still for ")
+    jobs = [start(2, "--on", str(victim), "stop", COTSWOLD_PARENT=str(forkserver())) for victim in (0, 1)]
+    for victim, job in enumerate(jobs):
+        assert job.codes(job.processes[1 - victim]) == [LEFT]
+        stopped = job.processes[victim].pid
+        assert stopped is not None
+        os.kill(stopped, signal.SIGCONT)
+    for victim, job in enumerate(jobs):
+        assert job.codes(job.processes[victim]) == [1]
+        assert job.printed(victim).startswith(f"cotswold: rank {victim} on {HOST} stood still for ")
 
 
-@pytest.mark.parametrize(
-    ("deed", "victim", "said"),
-    [
-        ("raise", 0, "ValueError: the third step is too hard"),
-        ("raise", 1, "ValueError: the third step is too hard"),
-        ("memory", 1, "it ran out of memory (MemoryError)"),
-    ],
-)
-def test_a_rank_that_fails_tells_the_others_why(start: Start, deed: str, victim: int, said: str) -> None:
-    job = start(3, "--on", str(victim), deed, "--timeout", "10")
-    assert job.codes() == [1 if rank == victim else LEFT for rank in range(3)]
-    for rank in {0, 1, 2} - {victim}:
-        assert job.printed(rank) == f"cotswold: rank {victim} on {HOST} failed: {said}{STOPPING}"
+def test_a_rank_that_fails_tells_the_others_why(start: Start) -> None:
+    hard, memory = "ValueError: the third step is too hard", "it ran out of memory (MemoryError)"
+    cases = [("raise", 0, hard), ("raise", 1, hard), ("memory", 1, memory)]
+    jobs = [start(3, "--on", str(victim), deed, "--timeout", "10") for deed, victim, _ in cases]
+    for (_, victim, said), job in zip(cases, jobs, strict=True):
+        assert job.codes() == [1 if rank == victim else LEFT for rank in range(3)]
+        for rank in {0, 1, 2} - {victim}:
+            assert job.printed(rank) == f"cotswold: rank {victim} on {HOST} failed: {said}{STOPPING}"
 
 
-@pytest.mark.parametrize("early", [0, 1])
-def test_a_rank_that_finishes_early_is_not_taken_for_dead(start: Start, early: int) -> None:
-    job = start(2, "--on", str(early), "leave", "--timeout", "0.5", "--steps", "150")
-    assert job.codes() == [0, 0]
+def test_a_rank_that_finishes_early_is_not_taken_for_dead(start: Start) -> None:
+    words = ("leave", "--timeout", "0.5", "--steps", "150")
+    jobs = [start(2, "--on", str(early), *words) for early in (0, 1)]
+    assert [job.codes() for job in jobs] == [[0, 0], [0, 0]]
 
 
 def test_a_difference_is_told_by_every_rank_at_the_start(start: Start) -> None:
@@ -146,17 +143,17 @@ def test_a_port_that_is_taken_is_named(new_job: NewJob) -> None:
     )
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_beats_but_does_nothing_while_others_wait_is_named(start: Start, victim: int) -> None:
-    job = start(3, "--on", str(victim), "hang", "--stall", "2")
-    assert job.codes() == [1 if rank == victim else LEFT for rank in range(3)]
-    idle = f"rank {victim} on {HOST} lives, but has done nothing for 2 s while others wait for it"
-    assert [job.printed(rank) for rank in range(3)] == [f"cotswold: {idle}{STOPPING}"] * 3
+def test_a_rank_that_beats_but_does_nothing_while_others_wait_is_named(start: Start) -> None:
+    jobs = [start(3, "--on", str(victim), "hang", "--stall", "2") for victim in (0, 1)]
+    for victim, job in enumerate(jobs):
+        assert job.codes() == [1 if rank == victim else LEFT for rank in range(3)]
+        idle = f"rank {victim} on {HOST} lives, but has done nothing for 2 s while others wait for it"
+        assert [job.printed(rank) for rank in range(3)] == [f"cotswold: {idle}{STOPPING}"] * 3
 
 
 def test_what_a_stranger_says_in_the_store_is_not_believed_and_kills_nobody(new_job: NewJob) -> None:
     job = new_job(2)
-    rank_0 = job.start(0, ["--arrival", "4"])
+    rank_0 = job.start(0, ["--arrival", "3"])
     with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as bystander:
         assert bystander.stdout is not None
         store = Stranger(job)
@@ -174,7 +171,7 @@ def test_what_a_stranger_says_in_the_store_is_not_believed_and_kills_nobody(new_
 
 
 def test_ranks_that_know_each_other_finish_whatever_a_stranger_says(start: Start) -> None:
-    job = start(2, "--steps", "300")
+    job = start(2, "--steps", "150")
     Stranger(job).set("end", json.dumps([1, "the stranger says so", True]))
     assert job.codes() == [0, 0]
     assert "under 'end' is not signed" in job.printed(0)

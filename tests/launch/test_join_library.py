@@ -43,24 +43,22 @@ def test_the_job_s_group_may_end_inside_of_the_block(new_job: NewJob) -> None:
     assert job.codes() == [0, 0], job.printed(0)
 
 
-@pytest.mark.parametrize(("code", "others"), [(0, 0), (3, LEFT)])
-def test_a_script_that_exits_inside_of_the_block_fails_unless_with_success(
-    new_job: NewJob, code: int, others: int
-) -> None:
-    job = run(new_job(2), "--exit", str(code))
-    assert job.codes() == [others, code], job.printed(0)
+def test_a_script_that_exits_inside_of_the_block_fails_unless_with_success(new_job: NewJob) -> None:
+    cases = [(0, 0), (3, LEFT)]
+    jobs = [run(new_job(2), "--exit", str(code)) for code, _ in cases]
+    for (code, others), job in zip(cases, jobs, strict=True):
+        assert job.codes() == [others, code], job.printed(0)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_who_is_left_of_a_partitioned_module_names_the_killed_rank_and_ends(
-    new_job: NewJob, victim: int
-) -> None:
-    job = run(new_job(2), "--kill", str(victim), "--steps", "1000000")
-    codes = job.codes()
-    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == LEFT
-    said = [line for line in job.printed(1 - victim).splitlines() if line.startswith("cotswold: ")]
-    assert len(said) == 1 and said[0].startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
-    assert said[0].endswith("; stopping")
+def test_who_is_left_of_a_partitioned_module_names_the_killed_rank_and_ends(new_job: NewJob) -> None:
+    words = ("--steps", "1000000", "--timeout", "2")
+    jobs = [run(new_job(2), "--kill", str(victim), *words) for victim in (0, 1)]
+    for victim, job in enumerate(jobs):
+        codes = job.codes()
+        assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == LEFT
+        said = [line for line in job.printed(1 - victim).splitlines() if line.startswith("cotswold: ")]
+        assert len(said) == 1 and said[0].startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
+        assert said[0].endswith("; stopping")
 
 
 def test_an_error_of_one_rank_is_told_by_the_other(new_job: NewJob) -> None:
@@ -70,14 +68,12 @@ def test_an_error_of_one_rank_is_told_by_the_other(new_job: NewJob) -> None:
     assert job.printed(0).endswith(sentence)
 
 
-@pytest.mark.parametrize("absent", [0, 1])
-def test_a_rank_that_does_not_join_is_waited_for_as_long_as_said_and_no_longer(
-    new_job: NewJob, absent: int
-) -> None:
-    job = run(new_job(2), "--absent", str(absent), "--arrival", "2")
-    assert job.codes(job.processes[1 - absent]) == [1]
-    late = "not all 2 ranks of the process group have joined within 2 s"
-    assert late in job.printed(1 - absent)
+def test_a_rank_that_does_not_join_is_waited_for_as_long_as_said_and_no_longer(new_job: NewJob) -> None:
+    jobs = [run(new_job(2), "--absent", str(absent), "--arrival", "2") for absent in (0, 1)]
+    for absent, job in enumerate(jobs):
+        assert job.codes(job.processes[1 - absent]) == [1]
+        late = "not all 2 ranks of the process group have joined within 2 s"
+        assert late in job.printed(1 - absent)
 
 
 def test_some_ranks_of_the_job_join_in_a_group_of_their_own_under_their_own_numbers(new_job: NewJob) -> None:
@@ -86,9 +82,9 @@ def test_some_ranks_of_the_job_join_in_a_group_of_their_own_under_their_own_numb
 
 
 def test_a_killed_rank_of_a_group_is_named_by_its_number_in_the_job(new_job: NewJob) -> None:
-    job = run(new_job(3), "--part", "1", "2", "--kill", "2", "--steps", "1000000")
+    job = run(new_job(3), "--part", "1", "2", "--kill", "2", "--steps", "1000000", "--timeout", "2")
     assert job.codes(job.processes[1]) == [LEFT]
-    assert f"cotswold: rank 2 on {HOST} has not been heard of for 4 s; stopping" in job.printed(1)
+    assert f"cotswold: rank 2 on {HOST} has not been heard of for 2 s; stopping" in job.printed(1)
 
 
 def test_a_world_and_a_store_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:

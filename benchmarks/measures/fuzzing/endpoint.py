@@ -115,16 +115,15 @@ class EndpointVictim(Victim):
 
     def _caller(self, frames: list[bytes], token: Token | None = None) -> None:
         address = Address.parsed(self._one.address)
-        caller = self._context.socket(zmq.DEALER)
-        caller.linger, caller.reconnect_ivl = _LINGER_MS, -1
         assert address.tcp is not None, "it has a host"
         keys = Keys.of(token or self._token)
-        call_as(caller, keys, "hmac", address.challenge, "bad", new_nonce())
-        caller.connect(address.tcp)
-        with contextlib.suppress(zmq.Again):
-            caller.send_multipart(frames or [b""], zmq.NOBLOCK)
-        self._serve()
-        caller.close()
+        with self._context.socket(zmq.DEALER) as caller:
+            caller.linger, caller.reconnect_ivl = _LINGER_MS, -1
+            call_as(caller, keys, "hmac", address.challenge, "bad", new_nonce())
+            caller.connect(address.tcp)
+            with contextlib.suppress(zmq.Again):
+                caller.send_multipart(frames or [b""], zmq.NOBLOCK)
+            self._serve()
 
     def _thief(self, frames: list[bytes]) -> None:
         self._caller(frames, Token.new())
