@@ -22,6 +22,7 @@ from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
+
 def _train(
     grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool, dies_at: int | None
 ) -> str:
