@@ -25,7 +25,7 @@ def live_processes(given: Mapping[str, object]) -> ForkServer:
             "this program uses CUDA already, and a fork of it cannot; begin before anything is moved to a "
             "device, or name a function that makes module and data set, 'module:function'"
         )
-    import_module("torch._dynamo")  # every process would import it: here it is once, before forks
+    import_module("torch._dynamo")  # each process needs it at its start: import it once, before the fork
     return ForkServer.of_this_process(given, prepare=_one_thread)
 
 
