@@ -120,6 +120,7 @@ def test_kernels_are_as_near_to_the_right_result_as_torch_is(
     assert float((got.double() - right).square().mean().sqrt()) <= 2e-6 * scale
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks", "two_threads")
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize(("dtype", "smoothed"), TYPED)

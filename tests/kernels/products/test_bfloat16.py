@@ -299,6 +299,7 @@ def paired_tiles() -> list[Tile]:
     return sorted({one for narrow in (True, False) for one in choice.candidates(PAIRED, narrow)}, key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", paired_tiles(), ids=str)
 @pytest.mark.parametrize("kind", PAIR_KINDS)
 def test_the_inner_loops_of_candidates_multiply_pairs_and_keep_everything_in_registers(
