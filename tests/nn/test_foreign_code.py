@@ -40,6 +40,11 @@ BUILDERS: dict[str, Any] = {
 }
 LEARNING = ["1d", "2d", "blocks", "3d", "stack"]
 every = pytest.mark.parametrize("name", BUILDERS)
+every_in_soak = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("2d", "stack") else pytest.mark.soak) for name in BUILDERS],
+)
+"""For what takes seconds in torch: one layer and the stack, which has all kinds of operation, are short."""
 learning = pytest.mark.parametrize("name", LEARNING)
 
 
@@ -115,7 +120,7 @@ def test_autocast_computes_in_bfloat16_as_it_does_for_a_convolution(name: str) -
     torch.testing.assert_close(y.float(), layer(x), atol=0.1, rtol=0.1)
 
 
-@every
+@every_in_soak
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by dynamo itself
 def test_compiled_without_a_graph_break_a_layer_answers_and_learns_alike(name: str) -> None:
     layer, x = build(name)
@@ -218,7 +223,7 @@ def test_the_newer_onnx_exporter_is_refused_in_both_of_its_ways(
         torch.export.export(layer, (x,), strict=strict)
 
 
-@every
+@every_in_soak
 def test_torch_onnx_export_names_the_remedy(name: str) -> None:
     pytest.importorskip("onnxscript")
     layer, x = build(name)

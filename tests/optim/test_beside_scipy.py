@@ -26,6 +26,7 @@ def test_every_method_reaches_the_minimum(name: str) -> None:
     assert faults([replace(row, ratio=None) for row in rows]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Rosenbrock, 10", "Powell, 12", "network 2-16-1, squares"])
 @pytest.mark.parametrize(("own", "rival"), RIVALS.items())
 def test_ours_takes_no_more_evaluations_than_scipys(name: str, own: str, rival: str) -> None:

@@ -48,6 +48,7 @@ def objective(vectors: TensorVectors, value: Value) -> FunctionObjective:
     return FunctionObjective(vectors, function)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", METHODS)

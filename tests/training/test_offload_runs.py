@@ -14,7 +14,7 @@ from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, Recip
 from cotswold.geometry import StackGeometry
 from cotswold.host import memory
 from cotswold.recipe import load
-from cotswold.run import Stop
+from cotswold.run import RunDirectory, Stop
 from cotswold.training import Resume, fit, open_job
 from cotswold.training.budget import training_bytes
 from cotswold.training.offload import holder
@@ -28,10 +28,22 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def in_memory(
+    pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, RunDirectory]:
+    """A finished run of each strategy whose filters were in memory."""
+    folder = tmp_path_factory.mktemp("in-memory")
+    return {
+        strategy: finish(started(greedy(pictures, strategy=strategy), folder / strategy, stores))
+        for strategy in ("greedy", "joint")
+    }
+
+
 def test_a_run_from_the_disk_has_the_bits_of_one_in_memory(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    in_memory: dict[str, RunDirectory], strategy: str, pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    plain = finish(started(greedy(pictures, strategy=strategy), tmp_path / "plain", stores))
+    plain = in_memory[strategy]
     text = greedy(pictures, strategy=strategy, more=OFFLOADED)
     streamed = finish(started(text, tmp_path / "streamed", stores))
     assert bits(streamed) == bits(plain)
@@ -43,6 +55,7 @@ def test_a_run_from_the_disk_has_the_bits_of_one_in_memory(
     ("first", "then"), [("disk", "none"), ("none", "disk"), ("disk", "disk")], ids=lambda one: str(one)
 )
 def test_a_stopped_run_goes_on_with_the_same_bits_wherever_its_filters_are_then(
+    in_memory: dict[str, RunDirectory],
     first: str,
     then: str,
     strategy: str,
@@ -51,7 +64,6 @@ def test_a_stopped_run_goes_on_with_the_same_bits_wherever_its_filters_are_then(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = finish(started(greedy(pictures, strategy=strategy), tmp_path / "whole", stores))
     text = greedy(pictures, strategy=strategy, more=f'offload = "{first}"')
     assert not stop_after(started(text, tmp_path / "cut", stores), 9, monkeypatch)
     job = open_job(
@@ -61,17 +73,16 @@ def test_a_stopped_run_goes_on_with_the_same_bits_wherever_its_filters_are_then(
         resume=Resume.ALWAYS,
         overrides=[f"training.offload={then}"],
     )
-    assert bits(finish(job)) == bits(whole)
+    assert bits(finish(job)) == bits(in_memory[strategy])
 
 
 def test_a_run_that_stops_before_its_first_step_goes_on(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: dict[str, RunDirectory], strategy: str, pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
     text = greedy(pictures, strategy=strategy, more=OFFLOADED)
-    whole = finish(started(text, tmp_path / "whole", stores))
     stop = Stop(signal=2)
     assert not started(text, tmp_path / "cut", stores).train(watch=lambda event: None, stop=stop)
-    assert bits(finish(resumed(tmp_path / "cut", stores))) == bits(whole)
+    assert bits(finish(resumed(tmp_path / "cut", stores))) == bits(in_memory[strategy])
 
 
 def test_nothing_but_checkpoints_is_left_of_a_run(pictures: Path, stores: Path, tmp_path: Path) -> None:
@@ -137,9 +148,12 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
 
 
 def test_where_the_filters_are_is_remembered_until_something_else_is_said(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: dict[str, RunDirectory],
+    pictures: Path,
+    stores: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
     run = tmp_path / "run"
     assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=disk"])
@@ -154,7 +168,7 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     assert not stop_after(job, 9, monkeypatch)
     job = resumed(run, stores)
     assert not job.recipe.offloaded
-    assert bits(finish(job)) == bits(whole)
+    assert bits(finish(job)) == bits(in_memory["greedy"])
     assert "remembered" in events(job.run, "resumed")[-1] and job.run.remembered == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,21 @@ def total(strategy: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def finished(
-    pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, RunDirectory]:
+def short(pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of every strategy, which tests copy."""
+    folder = tmp_path_factory.mktemp("short")
+    for strategy in STRATEGIES:
+        finish(started(recipe_of(strategy, pictures), folder / strategy, stores))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(short: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
     """A run of every strategy, finished and then prolonged."""
     folder = tmp_path_factory.mktemp("prolonged")
     runs = {}
     for strategy in STRATEGIES:
-        finish(started(recipe_of(strategy, pictures), folder / strategy, stores))
+        shutil.copytree(short / strategy, folder / strategy)
         runs[strategy] = finish(further(folder / strategy, stores, total(strategy)))
     return runs
 
@@ -87,14 +95,14 @@ def test_it_learns_further_with_a_schedule_of_its_own(
 )
 def test_a_prolonged_run_that_is_stopped_goes_on_with_the_same_bits(
     finished: dict[str, RunDirectory],
-    pictures: Path,
+    short: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
     step: int,
 ) -> None:
-    finish(started(recipe_of(strategy, pictures), tmp_path / "run", stores))
+    shutil.copytree(short / strategy, tmp_path / "run")
     job = further(tmp_path / "run", stores, total(strategy))
     if step > STEPS[strategy]:
         assert not stop_after(job, step, monkeypatch)
@@ -119,9 +127,9 @@ def test_a_run_that_is_prolonged_before_it_is_finished_has_the_same_bits(
 
 
 def test_a_run_from_the_disk_is_prolonged_with_the_same_bits(
-    finished: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    finished: dict[str, RunDirectory], short: Path, stores: Path, tmp_path: Path
 ) -> None:
-    finish(started(recipe_of("greedy", pictures), tmp_path / "run", stores))
+    shutil.copytree(short / "greedy", tmp_path / "run")
     run = finish(further(tmp_path / "run", stores, total("greedy"), "training.offload=disk"))
     assert bits(run) == bits(finished["greedy"])
 

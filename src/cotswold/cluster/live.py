@@ -6,6 +6,7 @@ Knows: what torch stands when a process is forked. Does not know: what is comput
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 import torch
 
@@ -24,6 +25,7 @@ def live_processes(given: Mapping[str, object]) -> ForkServer:
             "this program uses CUDA already, and a fork of it cannot; begin before anything is moved to a "
             "device, or name a function that makes module and data set, 'module:function'"
         )
+    import_module("torch._dynamo")  # each process needs it at its start: import it once, before the fork
     return ForkServer.of_this_process(given, prepare=_one_thread)
 
 

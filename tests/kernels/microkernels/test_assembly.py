@@ -135,6 +135,7 @@ def written(processor: Processor, kind: str, dtype: str, tile: Tile) -> dict[str
     return turns(engine.assembly(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
     processor: Processor, kind: str, dtype: str, tile: Tile
@@ -152,6 +153,7 @@ def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
         assert found[name].multiply_adds % count == 0, (name, found[name].lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_the_inner_loops_of_candidates_keep_everything_in_registers(
     processor: Processor, kind: str, dtype: str, tile: Tile
@@ -161,6 +163,7 @@ def test_the_inner_loops_of_candidates_keep_everything_in_registers(
     assert {one.tile: one.moves for one in found if one.moves and "masked" not in one.tile} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have_no_register(
     processor: Processor, kind: str, dtype: str, tile: Tile

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch._dynamo  # custom operations import it at their first call: here it is once, before forks
+import torch._dynamo  # a custom operation imports it at its first call; a fork server, once
 
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import Post
