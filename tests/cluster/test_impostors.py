@@ -30,6 +30,7 @@ from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.messages import (
+    CONTROLLERS,
     COORDINATOR,
     Create,
     Ended,
@@ -341,4 +342,25 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
                 event = post.receive(0.0)
                 led.serve()
                 assert not (isinstance(event, Letter) and event.sender == FIRST)
+        post.endpoint.close(0.0)
+
+
+def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
+    bucket, primary, _ = trained(led)
+    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    with Endpoint(Token.new(), "replica-1") as own:
+        token = own._keyring
+        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
+        impostors = [Endpoint(token, name) for name in (primary._name, CONTROLLER)]
+        for each in impostors:
+            each.connect("replica-1", own.address)
+        deadline = time.monotonic() + SECONDS
+        post.meet([(bucket, "")])
+        while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
+            assert time.monotonic() < deadline, own.peers
+            post.send(CONTROLLERS, Find(((bucket, 0),)))
+            assert not isinstance(post.receive(0.0), Letter)
+            led.serve()
+        for each in impostors:
+            each.close(0.0)
         post.endpoint.close(0.0)
