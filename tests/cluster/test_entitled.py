@@ -87,7 +87,7 @@ def test_a_key_that_is_written_down_replaces_one_that_was_heard_before() -> None
 def test_a_server_says_its_key_on_each_connection_before_anything_else_is_heard_of_it() -> None:
     entitled = Entitled(0.0)
     said = Assigned("run/0000", 1, SERVER)
-    assert entitled.wrong(SERVER, said, 1.0) == "strangers"
+    assert entitled.wrong(SERVER, said, 1.0) == "early"
     assert entitled.wrong(SERVER, here("own"), 1.0) == entitled.wrong(SERVER, said, 1.0) == ""
     entitled.lost(SERVER)
-    assert entitled.wrong(SERVER, said, 1.0) == "strangers"
+    assert entitled.wrong(SERVER, said, 1.0) == "early"

@@ -30,6 +30,7 @@ from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.messages import (
+    CONTROLLERS,
     COORDINATOR,
     Create,
     Ended,
@@ -60,6 +61,8 @@ class Scene:
         self._state, self._held = Place(sqlite=str(folder / "state.sqlite")), held
         self.station = self.endpoint(COORDINATOR)
         self.roles: dict[str, Roles] = {}
+        self.leader: ControllerRole
+        """The newest controller."""
         self._heard: dict[Endpoint, list[AnyMessage]] = {}
         self._posts: dict[Endpoint, Post] = {}
         self.lost: list[str] = []
@@ -76,7 +79,7 @@ class Scene:
         control = Control(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
         bond = Bond(self.station.address, None)
         role = ControllerRole(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
-        self.roles[CONTROLLER] = role
+        self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
             role._machine.leading._since = float("-inf")  # nobody has led for long
@@ -88,7 +91,7 @@ class Scene:
     @property
     def port(self) -> str:
         """The address at which servers call the controller."""
-        host, _, port = self.roles[CONTROLLER]._post.endpoint.address.split(" ")[4].rpartition(":")
+        host, _, port = self.leader._post.endpoint.address.split(" ")[4].rpartition(":")
         return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
 
     def end(self, name: str) -> None:
@@ -198,8 +201,19 @@ def trained(scene: Scene) -> tuple[str, KeeperRole, KeeperRole]:
     return bucket, primary, secondary
 
 
+def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
+    bucket, primary, _ = trained(led)
+    for _ in range(3):
+        primary._post.endpoint.drop(CONTROLLER)
+        led.until(lambda: led.leader._endpoint.has(primary._name))
+        primary._machine._said = float("-inf")  # its next beat is due
+        led.until(lambda: primary._name in led.leader._entitled._speaking)
+        led.until(lambda: primary._machine.copies[bucket].hears)
+    assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
+
+
 def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -> None:
-    controller = led.roles[CONTROLLER]
+    controller = led.leader
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
     led.settled(impostor, CONTROLLER)
@@ -210,11 +224,10 @@ def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -
 def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(
     led: Scene,
 ) -> None:
-    controller = led.roles[CONTROLLER]
-    assert isinstance(controller, ControllerRole)
+    controller = led.leader
     led.end(FIRST)
     keys = controller._entitled._keys
-    led.until(lambda: keys[FIRST][0] == "key of a" and not controller._post.endpoint.has(FIRST))
+    led.until(lambda: keys[FIRST][0] == "key of a" and not controller._endpoint.has(FIRST))
     keys[FIRST] = keys[FIRST][0], time.monotonic() - 100.0
     led.until(lambda: FIRST not in controller._vouched)
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
@@ -270,7 +283,7 @@ def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connecti
         led.say(impostor, CONTROLLER, each)
     led.say(impostor, CONTROLLER, Look(number=7))
     led.until(lambda: led.heard_by(impostor, Looked))
-    assert again._post.endpoint.refused["strangers"] == len(said)
+    assert again._post.endpoint.refused["early"] == len(said)
 
 
 def spied(role: KeeperRole) -> list[tuple[str, AnyMessage]]:
@@ -301,7 +314,7 @@ def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) ->
 
 
 def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scene) -> None:
-    victim, controller = led.roles[FIRST], led.roles[CONTROLLER]
+    victim, controller = led.roles[FIRST], led.leader
     assert isinstance(victim, KeeperRole)
     heard = spied(victim)
     impostor = led.endpoint(CONTROLLER)
@@ -329,4 +342,25 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
                 event = post.receive(0.0)
                 led.serve()
                 assert not (isinstance(event, Letter) and event.sender == FIRST)
+        post.endpoint.close(0.0)
+
+
+def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
+    bucket, primary, _ = trained(led)
+    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    with Endpoint(Token.new(), "replica-1") as own:
+        token = own._keyring
+        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
+        impostors = [Endpoint(token, name) for name in (primary._name, CONTROLLER)]
+        for each in impostors:
+            each.connect("replica-1", own.address)
+        deadline = time.monotonic() + SECONDS
+        post.meet([(bucket, "")])
+        while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
+            assert time.monotonic() < deadline, own.peers
+            post.send(CONTROLLERS, Find(((bucket, 0),)))
+            assert not isinstance(post.receive(0.0), Letter)
+            led.serve()
+        for each in impostors:
+            each.close(0.0)
         post.endpoint.close(0.0)

@@ -35,6 +35,8 @@ class RoutedPost(Post):
         self, endpoint: Endpoint, controllers: Mapping[str, str], outward: Outward | None = None
     ) -> None:
         super().__init__(endpoint if outward is None else outward.roads(endpoint))
+        self._run = None if outward is None else endpoint
+        """The endpoint on which no server or controller is."""
         self._calling = Calling((lambda address: endpoint) if outward is None else outward.way)
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
@@ -42,6 +44,7 @@ class RoutedPost(Post):
         self._moved: list[str] = []
         self.calls = Calls()
         """Of controllers."""
+        self._reserve(controllers)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -62,6 +65,16 @@ class RoutedPost(Post):
     def groups(self) -> Mapping[str, Group]:
         """Who has copies, by bucket, as it was found last."""
         return self._router.groups
+
+    def _reserve(self, names: Iterable[str]) -> None:
+        """Have no process of the run come in with the name of a cluster's server or controller."""
+        if self._run is None:
+            return
+        for name in names:
+            self._run.keep_answers_of(name)
+            if self._run.has(name):
+                self._run.refused["strangers"] += 1
+                self._run.drop(name)
 
     def seek(self) -> None:
         """Ask who has copies of all buckets."""
@@ -119,6 +132,8 @@ class RoutedPost(Post):
         match event:
             case Letter(sender, message) if isinstance(message, ToRouter):
                 said = self._router.receive(sender, message, time.monotonic())
+                if isinstance(message, Found):
+                    self._reserve(name for name, _ in message.addresses)
                 if isinstance(message, Found) and message.number:
                     return event
                 return None if said is None else Letter(*said)

@@ -100,7 +100,7 @@ class Entitled:
                 self._speaking.add(server)
                 return ""
             case Assigned() | Fenced() | FoundSaved() | Caught() | Silent() | TakeOver():
-                return "" if sender in self._speaking else "strangers"
+                return "" if sender in self._speaking else "early"
             case Ended(server, key=key) if sender != COORDINATOR:
                 return self._wrong_end(server, key, now)
             case _:
