@@ -499,11 +499,34 @@ def test_a_supervisor_hears_which_of_its_servers_are_drained_and_have_no_copies(
     cluster.learns = True
     cluster.live(3.0)
     assert told("station-1/a") == ("server-a-0",) and told("station-1/b") == told("operator-1/a") == ()
-    cluster.tell("station-1/b", Drain("server-b-0", 25.0))
+    assert told("coordinator") == ("server-a-0",), "whose host has the controller"
+    for host in ("station-1/b", "coordinator"):
+        cluster.tell(host, Drain("server-b-0", 25.0))
     cluster.live(3.0)
     assert told("station-1/b") == (), "its host drains it, and ends by itself"
+    assert "drain/server-b-0" not in cluster.state.items
     cluster.asked(Undrain("server-a-0"))
     assert told("station-1/a") == ()
+
+
+def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_most() -> None:
+    cluster = Cluster("abc", TWO, buckets=4)
+    cluster.learns = False
+    drained(cluster, "a")
+    cluster.live(0.1)
+    for each in "abc":
+        cluster.end(each)
+    cluster.there |= dict.fromkeys(("a.1", "b.1", "c.1"))
+    cluster.live(0.5)
+    assert float(cluster.state.items["drain/a.1"]) > 0, "its disk may be asked"
+    cluster.saved = {"a": 9, "b": 7, "c": 7}
+    cluster.live(0.5)
+    assert cluster.copies()["a.1"] == 4
+    cluster.learns = True
+    cluster.live(8.0)
+    assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
+    events = [each.sentence for each in cluster.controller.take_events()]
+    assert events.count("a.1 has no copies any more") == 1
 
 
 def test_an_operator_may_want_what_a_host_has_begun() -> None:
