@@ -386,7 +386,7 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
     cluster.live(1.0)
     answer = drained(cluster, "a")
     assert answer.left == 1
-    assert answer.why == "no other server can take bucket 0 of run: give the cluster another"
+    assert answer.why == ("no other server can take bucket 0 of run from a: add a server, or take a back")
     cluster.there["b"] = None
     cluster.live(1.0)
     assert drained(cluster, "a").left == 0 and cluster.group_of("run/0000").members == ("b",)
@@ -544,6 +544,17 @@ def test_nobody_can_drain_a_server_that_is_not_there() -> None:
     assert "drain/z" not in cluster.state.items
 
 
+def test_who_looks_sees_that_a_drain_is_why_copies_are_missing() -> None:
+    cluster = Cluster("abc", THREE, buckets=2)
+    drained(cluster, "a")
+    cluster.live(3.0)
+    back = "2 servers are there, and a is drained: take one back (`cotswold cluster drain a --back`), or add"
+    for is_there in (True, False):
+        (seen,) = cluster.asked(Look())
+        assert isinstance(seen, Looked) and seen.short[0].why.startswith(back), is_there
+        cluster.end("a")
+
+
 # --- status ---
 
 
@@ -563,7 +574,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     ]
     assert seen.servers[0].leads == 4 and 1.9 < seen.servers[2].seconds < 2.2
     assert [(each.run, each.buckets, each.short) for each in seen.runs] == [("run", 4, 4)]
-    assert len(seen.short) == 4 and "give the cluster another" in seen.short[0].why
+    assert len(seen.short) == 4 and "one server is there: add a server (" in seen.short[0].why
     sentences = [each.sentence for each in seen.events]
     assert any(" was killed by SIGKILL" in each for each in sentences)
     assert all(each.seconds >= 0 for each in seen.events)
