@@ -44,6 +44,7 @@ def run(tmp_path: Path) -> RunDirectory:
                 replicas=3 if second < 9 else 2,
                 waiting_bytes=1000 * (second % 3),
                 longest_window_seconds=0.5 * second,
+                push_samples=400.0,
                 updates=50 * second,
                 counted=90 * second,
                 refused=10 * second,
@@ -89,6 +90,24 @@ def test_curves_are_drawn_against_time_with_a_line_for_validation(run: RunDirect
     assert "Adagrad, whose sums all replicas share" in page
     assert "4, beyond which updates are dropped" in page and "3 replicas, 2 servers" in page
     assert re.search(r"Replicas that were lost, and started again</dt>\s*<dd>1</dd>", page)
+
+
+def test_steps_between_pushes_are_the_least_and_the_mean_of_samples_is_told(run: RunDirectory) -> None:
+    page = section(run)
+    assert re.search(r"Steps between pulls, between pushes, at least</dt>\s*<dd>1, 2</dd>", page)
+    assert re.search(r"Samples in a push, on average</dt>\s*<dd>400</dd>", page)
+
+
+def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("servers = 2", 'parameter_servers = "10.0.0.1,10.0.0.2"')
+    run = RunDirectory.create(tmp_path / "run", dump(parse(recipe)), {})
+    with EventLog(run.events) as log:
+        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+        log.write("stack", stack="layers", parameters=75)
+        log.write("step", stack="layers", step=9, training_seconds=1.0, loss=0.5, counted=9, lost=3)
+    page = section(run)
+    assert "3 replicas; servers of the cluster at 10.0.0.1,10.0.0.2" in page
+    assert "a replica or a server ended; they were handed out again, or left out" in page
 
 
 def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: RunDirectory) -> None:

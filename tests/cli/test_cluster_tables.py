@@ -85,13 +85,15 @@ def test_each_server_and_run_has_a_line_and_what_is_unknown_is_said_to_be() -> N
 def test_what_the_controller_refused_has_a_line_where_there_is_any() -> None:
     assert "refused" not in "".join(lines_of(Overview(looked(), {}))[:2])
     _, said, *_ = lines_of(Overview(looked(refused=(("malformed", 2), ("oversized", 1))), {}))
-    assert said == "messages that it has refused: 2 malformed, 1 oversized"
+    assert said == "messages that it has refused: 2 that cannot be read, 1 that are too long"
+    _, said, *_ = lines_of(Overview(looked(refused=(("strangers", 7),)), {}))
+    assert said.endswith("7 from callers without the token, or without the key of the server that they name")
 
 
 def test_runs_have_the_names_of_their_recipes_and_the_leader_its_process() -> None:
     runs = (RunSeen(RUN, 64, 2, 1, "digits\x1b[2J"),)
     lines = lines_of(Overview(looked(process=815, runs=runs), {}))
-    assert lines[0].startswith("controller-a leads the controllers (epoch 3, process 815); 3 copies of")
+    assert lines[0].startswith("controller-a leads the controllers (process 815); 3 copies of")
     assert any(line.split() == [RUN, r"digits\x1b[2J", "64", "2", "1"] for line in lines)
 
 

@@ -43,8 +43,8 @@ def test_a_table_has_a_sentence() -> None:
     ]
     event = told(rows)
     assert event["name"] == "server-0.1" and event["sentence"] == (
-        "2 buckets (0, 1): 2 shards had 1,250 updates when they were counted last, and 1,254 on the disk; "
-        "of those counted then 6 are lost"
+        "2 buckets (0, 1): the 2 shards had 1,250 updates, and the disk has 1,254: 6 updates were lost, and "
+        "replicas compute their samples again"
     )
     assert event["rows"] == [vars(each) for each in rows]
-    assert str(told(rows[1:])["sentence"]).endswith("; of those counted then none is lost")
+    assert str(told(rows[1:])["sentence"]).endswith("and the disk has 1,210: no update was lost")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Transact, Wish
 from cotswold.server.control.settings import Control
+from cotswold.server.copies.saved import disk_of
 from cotswold.server.messages import (
     Assign,
     Assigned,
@@ -15,6 +16,8 @@ from cotswold.server.messages import (
     Ended,
     Fence,
     Fenced,
+    FindSaved,
+    FoundSaved,
     Group,
     Here,
     Send,
@@ -129,6 +132,8 @@ class Cluster(Desk):
         """Whether learners catch up."""
         self.answers = True
         """Whether secondaries answer fences."""
+        self.saved: dict[str, int] = {}
+        """The index that each disk has of every bucket; other disks are not read."""
         self.live(1.5)
         if buckets:
             self.found(buckets)
@@ -161,6 +166,9 @@ class Cluster(Desk):
                 group = self.controller.groups.get(message.bucket, Group(message.bucket, 0, ""))
                 if each.to == group.primary or self.answers:
                     self.tell(each.to, Fenced(message.bucket, message.term, each.to, group.term, 7))
+            elif isinstance(message, FindSaved) and disk_of(each.to) in self.saved:
+                found = self.controller.groups[message.bucket].term, self.saved[disk_of(each.to)]
+                self.tell(each.to, FoundSaved(message.bucket, each.to, 0, *found))
             elif isinstance(message, Assign):
                 group, number = message.group, message.number
                 self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))

@@ -386,7 +386,7 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
     cluster.live(1.0)
     answer = drained(cluster, "a")
     assert answer.left == 1
-    assert answer.why == "no other server can take bucket 0 of run: give the cluster another"
+    assert answer.why == ("no other server can take bucket 0 of run from a: add a server, or take a back")
     cluster.there["b"] = None
     cluster.live(1.0)
     assert drained(cluster, "a").left == 0 and cluster.group_of("run/0000").members == ("b",)
@@ -499,11 +499,34 @@ def test_a_supervisor_hears_which_of_its_servers_are_drained_and_have_no_copies(
     cluster.learns = True
     cluster.live(3.0)
     assert told("station-1/a") == ("server-a-0",) and told("station-1/b") == told("operator-1/a") == ()
-    cluster.tell("station-1/b", Drain("server-b-0", 25.0))
+    assert told("coordinator") == ("server-a-0",), "whose host has the controller"
+    for host in ("station-1/b", "coordinator"):
+        cluster.tell(host, Drain("server-b-0", 25.0))
     cluster.live(3.0)
     assert told("station-1/b") == (), "its host drains it, and ends by itself"
+    assert "drain/server-b-0" not in cluster.state.items
     cluster.asked(Undrain("server-a-0"))
     assert told("station-1/a") == ()
+
+
+def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_most() -> None:
+    cluster = Cluster("abc", TWO, buckets=4)
+    cluster.learns = False
+    drained(cluster, "a")
+    cluster.live(0.1)
+    for each in "abc":
+        cluster.end(each)
+    cluster.there |= dict.fromkeys(("a.1", "b.1", "c.1"))
+    cluster.live(0.5)
+    assert float(cluster.state.items["drain/a.1"]) > 0, "its disk may be asked"
+    cluster.saved = {"a": 9, "b": 7, "c": 7}
+    cluster.live(0.5)
+    assert cluster.copies()["a.1"] == 4
+    cluster.learns = True
+    cluster.live(8.0)
+    assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
+    events = [each.sentence for each in cluster.controller.take_events()]
+    assert events.count("a.1 has no copies any more") == 1
 
 
 def test_an_operator_may_want_what_a_host_has_begun() -> None:
@@ -519,6 +542,17 @@ def test_nobody_can_drain_a_server_that_is_not_there() -> None:
     assert drained(cluster, "z").why == "no server is called z; the cluster's status names all"
     cluster.live(0.1)
     assert "drain/z" not in cluster.state.items
+
+
+def test_who_looks_sees_that_a_drain_is_why_copies_are_missing() -> None:
+    cluster = Cluster("abc", THREE, buckets=2)
+    drained(cluster, "a")
+    cluster.live(3.0)
+    back = "2 servers are there, and a is drained: take one back (`cotswold cluster drain a --back`), or add"
+    for is_there in (True, False):
+        (seen,) = cluster.asked(Look())
+        assert isinstance(seen, Looked) and seen.short[0].why.startswith(back), is_there
+        cluster.end("a")
 
 
 # --- status ---
@@ -540,7 +574,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     ]
     assert seen.servers[0].leads == 4 and 1.9 < seen.servers[2].seconds < 2.2
     assert [(each.run, each.buckets, each.short) for each in seen.runs] == [("run", 4, 4)]
-    assert len(seen.short) == 4 and "give the cluster another" in seen.short[0].why
+    assert len(seen.short) == 4 and "one server is there: add a server (" in seen.short[0].why
     sentences = [each.sentence for each in seen.events]
     assert any(" was killed by SIGKILL" in each for each in sentences)
     assert all(each.seconds >= 0 for each in seen.events)

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _SHORT = 5
 _NAMED = 3
 """So many servers that are no more are named."""
+_REFUSED = {
+    "strangers": "from callers without the token, or without the key of the server that they name",
+    "malformed": "that cannot be read",
+    "oversized": "that are too long",
+    "version": "of another version of the protocol",
+    "early": "about servers that it did not know yet",
+}
+"""Messages that a controller refused, by reason."""
 _AWAY = "ended", "gone", "drained"
 """States of servers that have no process, or say nothing."""
 
@@ -39,9 +47,9 @@ def _lines(found: Overview) -> Iterator[str]:
     looked = found.looked
     word = "copy" if looked.copies == 1 else "copies"
     copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
-    process = f", process {looked.process}" if looked.process else ""
-    yield f"{looked.controller} leads the controllers (epoch {looked.epoch}{process}); {copies}"
-    if refused := ", ".join(f"{count} {why}" for why, count in looked.refused if count):
+    process = f" (process {looked.process})" if looked.process else ""
+    yield f"{looked.controller} leads the controllers{process}; {copies}"
+    if refused := ", ".join(f"{count} {_REFUSED.get(why, why)}" for why, count in looked.refused if count):
         yield f"messages that it has refused: {refused}"
     yield ""
     idle = [each for each in looked.servers if each.state in _AWAY and not each.copies]

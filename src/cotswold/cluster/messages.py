@@ -97,6 +97,8 @@ class Learnt:
     """In which it computed."""
     pushed: tuple[tuple[str, str, int], ...] = ()
     """Tensor, kind of update, and the bytes of its numbers in what was pushed, to all servers."""
+    pushes: int = 0
+    """How many pushes these steps ended."""
 
 
 @dataclass(frozen=True)

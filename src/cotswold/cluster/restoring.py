@@ -64,9 +64,13 @@ def told(rows: Sequence[Restored]) -> dict[str, object]:
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)
     lost = sum(max(0, each.before - each.now) for each in rows)
     whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
-    had = f"{counted(before, 'update')} when they were counted last, and {now:,} on the disk"
-    gone = f"{lost:,} {'is' if lost == 1 else 'are'}" if lost else "none is"
-    sentence = f"{whose}: {counted(len(rows), 'shard')} had {had}; of those counted then {gone} lost"
+    shards = counted(len(rows), "shard")
+    had = f"the {shards} had {counted(before, 'update')}, and the disk has {now:,}"
+    gone = (
+        f"{counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost" if lost else "no update was lost"
+    )
+    again = ", and replicas compute their samples again" if lost else ""
+    sentence = f"{whose}: {had}: {gone}{again}"
     return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}
 
 

@@ -35,7 +35,7 @@ _FATES = (
     ("counted", "Counted", "every server has applied their updates"),
     ("torn", "Torn", "some servers have applied them, others have not"),
     ("refused", "Refused", "no server has taken them: not finite, or too stale"),
-    ("lost", "Lost", "their replica ended; they were handed out again, or left out"),
+    ("lost", "Lost", "a replica or a server ended; they were handed out again, or left out"),
     ("left_out", "Left out", "nobody had them when the epoch ended"),
 )
 _KINDS = {"gradient": "gradients", "delta": "deltas"}
@@ -141,16 +141,21 @@ def _facts(
     cluster = recipe.cluster
     last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
     asked = f"{counted(cluster.workers, 'replica')}, {counted(cluster.servers, 'server')}"
+    if cluster.parameter_servers is not None:
+        asked = (
+            f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
+        )
     found = [
         ("Processes asked for", asked),
         ("Rule on the servers", _RULES.get(training.rule, training.rule)),
         ("Learning rate", plain(training.learning_rate)),
-        ("Steps between pulls, between pushes", f"{training.fetch_every}, {training.push_every}"),
+        ("Steps between pulls, between pushes, at least", f"{training.fetch_every}, {training.push_every}"),
         ("Bound of staleness", "none" if training.staleness is None else _bound(training)),
         ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
     ]
     since = ", since it was resumed" if history.resumptions else ""
     for name, label, shown in (
+        ("push_samples", f"Samples in a push, on average{since}", plain),
         ("updates", "Updates applied, each shard's by itself", count),
         ("staleness", f"Mean staleness{since}", plain),
         ("staleness_most", f"The greatest{since}", count),

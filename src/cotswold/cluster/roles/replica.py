@@ -272,7 +272,8 @@ class ReplicaRole:
             closes = task.closes if self._ranks is not None else self._closes(task)
             parts, pushed = self._accumulation.close() if closes else (None, {})
             with self._lock:
-                self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
+                learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
+                self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
                     self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
@@ -311,4 +312,5 @@ def _added(learnt: Learnt, found: PortionSum, seconds: float, pushed: Pushed) ->
         tuple(sorted(details.items())),
         learnt.seconds + seconds,
         tuple((tensor, kind, count) for (tensor, kind), count in sorted(total.items())),
+        learnt.pushes,
     )

@@ -104,8 +104,7 @@ class Controller:
             leading = self.leading
             self._reign = Reign(self.name, self.control, leading.epoch, leading.cluster, self._events, now)
             self._ticked, self._read_to = None, ""
-            leads = f"controller {self.name} leads, epoch {self.leading.epoch}"
-            self._events.note("leads", self.name, leads, now)
+            self._events.note("leads", self.name, f"{self.name} leads the controllers", now)
         return []
 
     def leads(self, now: float) -> bool:

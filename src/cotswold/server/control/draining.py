@@ -79,13 +79,20 @@ class Drains:
             self.end(server)
         return drain is not None and drain.is_done
 
-    def done(self, host: str) -> tuple[str, ...]:
-        """Servers of a host that have no copies any more, for an operator drains them."""
-        prefix = f"server-{host}-"
+    def done(self, prefix: str) -> tuple[str, ...]:
+        """Servers, of those whose names begin so, that an operator drains and that have no copies any
+        more."""
         return tuple(
             server
             for server, drain in self._of.items()
-            if drain.is_done and drain.is_written and server.startswith(prefix)
+            if drain.is_done and drain.is_written and server.startswith(prefix) and not self._has(server)
+        )
+
+    def _has(self, server: str) -> bool:
+        """Whether it has copies, or the next life of a bucket may begin with its disk."""
+        servers, disk = self._board.servers, disk_of(server)
+        return bool(servers.of[server].copies) or any(
+            each.copies for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk
         )
 
     def keeps(self, server: str) -> bool:
@@ -127,7 +134,11 @@ class Drains:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
-            is_empty = self._board.servers.lives(server) and not self._board.servers.of[server].copies
+            is_empty = self._board.servers.lives(server) and not self._has(server)
+            if drain.is_done and not is_empty and self._board.servers.of[server].copies:
+                drain.is_done = False  # a bucket that was lost goes on from its disk
+                if drain.is_written:
+                    self._board.map.drain(server, drain.seconds or _LEAST_SECONDS)
             if is_empty and not drain.is_done:
                 drain.is_done = True
                 done.append(server)

@@ -61,6 +61,8 @@ class Wait:
 
 
 Step = Add | Drop | HandOver | Wait
+_NAMED = 3
+"""Servers that a sentence names."""
 
 
 def next_step(
@@ -92,17 +94,30 @@ def next_step(
     if leaving:
         if is_enough:
             return _without(group, leaving)
-        return Wait(f"no other server can take {spoken(group.bucket)}: give the cluster another", "server")
+        names = ", ".join(leaving)
+        what = f"no other server can take {spoken(group.bucket)} from {names}"
+        return Wait(f"{what}: add a server, or take {names} back", "server")
     if len(staying) > control.copies and all(of[each].is_living for each in staying):
         dropped = surplus(group, servers)
         if dropped == group.primary:
             return HandOver(f"{dropped} has more copies than others")
         return Drop((dropped,), "others have fewer copies")
     if len(staying) < control.copies:
-        count = len(servers.living)
-        there = f"{count} servers are there" if count != 1 else "one server is there"
-        return Wait(f"{there}: give the cluster another", "server")
+        return Wait(_too_few(servers), "server")
     return None
+
+
+def _too_few(servers: Servers) -> str:
+    """How many servers there are for copies, and what would give more."""
+    drained = sorted(each.name for each in servers.of.values() if each.is_drained)
+    count = sum(not each.is_drained for each in servers.living)
+    there = f"{count} servers are there" if count != 1 else "one server is there"
+    if not drained:
+        return f"{there}: add a server (`cotswold cluster add`)"
+    named = ", ".join(drained[:_NAMED]) + (", …" if drained[_NAMED:] else "")
+    are = "is" if len(drained) == 1 else "are"
+    back = f"take one back (`cotswold cluster drain {drained[0]} --back`)"
+    return f"{there}, and {named} {are} drained: {back}, or add a server (`cotswold cluster add`)"
 
 
 def _without(group: Group, leaving: list[str]) -> Step:

@@ -50,6 +50,7 @@ from cotswold.server.control.map import Written
 from cotswold.server.control.settings import Control
 from cotswold.server.control.telling import Telling
 from cotswold.server.messages import (
+    COORDINATOR,
     Assigned,
     Caught,
     Create,
@@ -203,7 +204,7 @@ class Reign:
             case Find():
                 return [Send(sender, self._found(message))]
             case Describe(run, number):
-                drained = () if run or not sender.startswith(STATION) else self._drains.done(_host(sender))
+                drained = () if run or not _is_host(sender) else self._drains.done(_servers_of(sender))
                 return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
@@ -233,7 +234,7 @@ class Reign:
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
-        name, by_host = self._drains.heir(wanted.server), sender.startswith(STATION)
+        name, by_host = self._drains.heir(wanted.server), _is_host(sender)
         known = self.board.servers.of.get(name)
         may_begin = known is not None and not known.has_ended
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
@@ -395,10 +396,15 @@ class Reign:
                 self.board.map.bind(name, None)
 
 
-def _host(station: str) -> str:
-    """What the servers of a supervisor's host are called by.
+def _is_host(sender: str) -> bool:
+    """Whether the supervisor of a host speaks; that of the controller's own host is its coordinator."""
+    return sender == COORDINATOR or sender.startswith(STATION)
 
-    >>> _host("station-3f/a")
-    'a'
+
+def _servers_of(host: str) -> str:
+    """With which names of the servers of a supervisor's host begin, as far as that is known.
+
+    >>> _servers_of("station-3f/a"), _servers_of("coordinator")
+    ('server-a-', 'server-')
     """
-    return station.partition("/")[2]
+    return "server-" if host == COORDINATOR else f"server-{host.partition('/')[2]}-"

@@ -16,6 +16,8 @@ class Pushes:
         self._names = names
         self.bytes: dict[str, dict[str, int]] = {}
         """By layer, then by kind."""
+        self._pushes = self._samples = 0
+        """Since this process began."""
 
     def load(self, kept: object) -> None:
         """Go on from what a checkpoint has of `bytes`; one of an earlier version has nothing."""
@@ -29,10 +31,20 @@ class Pushes:
             layer = self.bytes.setdefault(self._names.get(module, module), {})
             layer[kind] = layer.get(kind, 0) + count
 
+    def count(self, pushes: int, samples: int) -> None:
+        """So many pushes more, of steps on so many samples."""
+        self._pushes += pushes
+        self._samples += samples
+
     @property
     def said(self) -> dict[str, object]:
-        """Fields of an event: `pushed_bytes` of all, and `pushed` by layer, then by kind; nothing where there
-        are none."""
+        """Fields of an event: `push_samples`, the mean of samples in a push, `pushed_bytes` of all, and
+        `pushed` by layer, then by kind; nothing where there are none."""
+        mean = {"push_samples": self._samples / self._pushes} if self._pushes else {}
+        return {**mean, **self._said_bytes}
+
+    @property
+    def _said_bytes(self) -> dict[str, object]:
         if not self.bytes:
             return {}
         total = sum(sum(kinds.values()) for kinds in self.bytes.values())

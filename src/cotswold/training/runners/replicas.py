@@ -249,6 +249,7 @@ class ReplicaRuns:
         metrics = Metrics(learnt.value / (weight or 1.0), learnt.samples, details, weight)
         self._recorder.add(metrics, flops, f"sample {self.number}")
         self._pushes.add(learnt.pushed)
+        self._pushes.count(learnt.pushes, learnt.samples)
         self._untold += 1
 
     def _known(self) -> dict[str, object]:
