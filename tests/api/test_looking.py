@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
 import os
-import json
 import re
 import shutil
 from collections.abc import Callable

@@ -67,7 +67,9 @@ def test_a_modules_run_that_was_moved_goes_on_from_its_new_directory(
 ) -> None:
     cotswold.train(network(), halves(), tmp_path / "old", loss="cross_entropy", **SETTINGS)
     (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(RunError, match=r"there is no run in .*old to resume; give the directory that the run"):
+    with pytest.raises(
+        RunError, match=r"there is no run in .*old to resume; give the directory that the run"
+    ):
         cotswold.train(network(), halves(), tmp_path / "old", resume=True, **words)
     run = cotswold.train(network(), halves(), tmp_path / "new", resume=True, epochs=5, **words)
     assert run.status == "finished"
