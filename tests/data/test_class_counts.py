@@ -30,9 +30,16 @@ def test_many_classes_are_counted() -> None:
 
 def test_a_class_that_is_only_tested_is_said_and_so_is_one_without_samples() -> None:
     notes = class_notes(["ant", "bee", "cow", "dog"], labels(train=[0] * 9 + [3] * 9, test=[0, 1]))
-    assert "1 of 4 classes have no sample: cow" in notes
+    assert "1 of 4 classes has no sample: cow" in notes
     assert "no network can learn them: bee" in " ".join(notes)
-    assert "1 of 4 classes have no sample for test: dog" in notes
+    assert "1 of 4 classes has no sample for test: dog" in notes
+
+
+def test_a_class_whose_name_is_that_of_a_missing_label_is_said() -> None:
+    notes = class_notes(["", "ant", "nan"], labels(train=[0] + [1] * 9 + [2] * 3))
+    assert notes[0] == "3 classes, with samples for training: '' 1, ant 9, nan 3"
+    assert notes[1].startswith("1 sample of the class '': this is how missing labels are written")
+    assert notes[2].startswith("3 samples of the class 'nan': this is how missing labels are written")
 
 
 def test_nearly_as_many_classes_as_samples_may_be_numbers_to_predict() -> None:
@@ -56,5 +63,5 @@ def test_a_store_says_its_classes_and_folders_without_a_picture(tmp_path: Path) 
 def test_preparation_from_python_names_the_pictures_that_it_leaves_out(tmp_path: Path) -> None:
     write_photographs(tmp_path / "p", 20)
     (tmp_path / "p" / "cut.jpg").write_bytes(b"no picture")
-    with pytest.warns(RuntimeWarning, match=r"1 broken pictures were left out: cut\.jpg"):
+    with pytest.warns(RuntimeWarning, match=r"1 broken picture was left out: cut\.jpg"):
         cotswold.prepare(tmp_path / "p", tmp_path / "s", size=8, whiten=False, jobs=1, progress=False)

@@ -176,7 +176,7 @@ def test_folders_that_may_not_be_read_are_said(tmp_path: Path, monkeypatch: pyte
     source = open_source(tmp_path / "in")
     assert len(source) == 2
     (said,) = source.settle()
-    assert said == f"1 folders may not be read and were left out: {tmp_path / 'in' / 'locked'}"
+    assert said == f"1 folder cannot be read, and nothing in it is used: {tmp_path / 'in' / 'locked'}"
     assert len(list(walk(tmp_path / "in"))) == 2
 
 

@@ -68,7 +68,7 @@ def test_every_vector_is_once_in_the_store_standardised_by_the_training_split(
     store = Store(tmp_path / "s")
     assert store.splits == summary.splits == {"train": 350, "validation": 100, "test": 50}
     assert str(store.shape) == "4 x 1 x 1" and store.kind == "vectors" and store.outputs == 7
-    assert any("1 of 4 features are constant" in note and note.endswith(": 3") for note in store.notes)
+    assert any("1 of 4 features is constant" in note and note.endswith(": 3") for note in store.notes)
     transform = store.transform
     assert (
         isinstance(transform, VectorTransform)

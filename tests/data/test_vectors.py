@@ -110,7 +110,7 @@ def test_floats_are_numbers_to_predict(shape: tuple[int, ...], tmp_path: Path) -
     source = open_vectors(tmp_path / "a.npz", labels="file")
     assert source.classes == () and source.targets == (shape[1] if len(shape) > 1 else 1)
     np.testing.assert_allclose(marks(source), targets.reshape(20, -1), rtol=1e-6)
-    assert "numbers to predict" in source.settle()[0]
+    assert "to predict for each sample" in source.settle()[0]
 
 
 def test_kinds_are_told_by_shapes(tmp_path: Path) -> None:

@@ -181,3 +181,27 @@ def test_validation_draws_nothing_of_what_training_draws() -> None:
     before = torch.get_rng_state()
     first, second = ([batch.inputs.tolist() for batch in batches()] for _ in range(2))
     assert first == second and torch.get_rng_state().equal(before)
+
+
+class Miscounted(Stream):
+    """Samples that claim to be fewer or more than they are."""
+
+    def __init__(self, claimed: int) -> None:
+        self.claimed = claimed
+
+    def __len__(self) -> int:
+        return self.claimed
+
+
+@pytest.mark.parametrize(
+    ("claimed", "said"),
+    [
+        (8, "more than 2 batches in epoch 0, and its length is 2"),
+        (4 * SAMPLES, f"only {-(-SAMPLES // 4)} batches in epoch 0, and its length is {SAMPLES}"),
+    ],
+)
+def test_a_loader_whose_length_is_wrong_is_said_once(claimed: int, said: str) -> None:
+    batches = iter(training_batches(DataLoader(Miscounted(claimed), 4), 4, 7, CPU))
+    with pytest.warns(RuntimeWarning, match=said) as told:
+        list(islice(batches, 2 * SAMPLES))
+    assert len(told) == 1 and told[0].filename == __file__

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.training.runs import events
@@ -176,6 +178,38 @@ def test_a_loss_that_is_a_sum_over_samples_is_found_out(function: Loss, is_one: 
     loss = OwnLoss(function)
     loss(torch.randn(8, CLASSES).requires_grad_(), torch.arange(8) % CLASSES)
     assert is_sum(loss) == is_one
+
+
+class Remembering(nn.Module):
+    """A sum over samples with random noise, which counts its calls and keeps a mean of its targets."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen += targets.float().mean()
+        noise = 1e-6 * (random.random() + np.random.random() + float(torch.rand(())))
+        return functional.cross_entropy(outputs, targets, reduction="sum") + noise
+
+
+@pytest.mark.parametrize("is_method", [False, True])
+def test_what_a_loss_counts_and_draws_is_not_changed_by_the_search_for_a_sum(is_method: bool) -> None:
+    own = Remembering()
+    loss = OwnLoss(own.forward if is_method else own)
+    outputs, targets = torch.randn(8, CLASSES).requires_grad_(), torch.arange(8) % CLASSES
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    own.forward(outputs, targets)
+    once = random.random(), np.random.random(), float(torch.rand(()))
+    seen = own.seen.clone()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    loss(outputs, targets)
+    assert (random.random(), np.random.random(), float(torch.rand(()))) == once
+    assert is_sum(loss) and own.calls == 2 and torch.equal(own.seen, 2 * seen)
 
 
 def test_a_sum_that_is_taken_for_a_mean_is_said_once(tmp_path: Path) -> None:

@@ -368,3 +368,21 @@ def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> No
     whole = bits(ended(tmp_path / "whole", 3))
     assert few != whole
     assert bits(ended(tmp_path / "run", 3, Resume.ALWAYS)) == whole
+
+
+def test_a_prolonged_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
+    """The end of the prolongation does not depend on when its patience was given."""
+
+    def ended(run: Path, epochs: int, patience: int, resume: Resume) -> RunDirectory:
+        stopping = settings(epochs=epochs, learning_rate=3.0, patience=patience)
+        return train(opened(run, validation=labelled(), settings=stopping, resume=resume))
+
+    for place in ("run", "whole"):
+        ended(tmp_path / place, 2, 1, Resume.NEVER)
+    few = bits(ended(tmp_path / "run", 40, 1, Resume.ALWAYS))
+    again = ended(tmp_path / "run", 40, 1, Resume.ALWAYS)
+    assert bits(again) == few
+    assert "more training.patience" in str(events(again, "nothing_left")[-1]["why"])
+    whole = bits(ended(tmp_path / "whole", 40, 3, Resume.ALWAYS))
+    assert few != whole
+    assert bits(ended(tmp_path / "run", 40, 3, Resume.ALWAYS)) == whole

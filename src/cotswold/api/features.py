@@ -16,6 +16,7 @@ from cotswold.api.display import display_for
 from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
+from cotswold.data.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,9 +48,10 @@ class Features:
     def __repr__(self) -> str:
         classes = len({*self.labels.tolist()} - {-1})
         left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        labels = f"labels of {counted(classes, 'class')}" if classes else "no labels"
         return (
-            f"<Features of {len(self):,} samples: layer {self.layer}, {self.features.dtype} "
-            f"{self.features.shape}; {f'labels of {classes} classes' if classes else 'no labels'}{left_out}>"
+            f"<Features of {counted(len(self), 'sample')}: layer {self.layer}, {self.features.dtype} "
+            f"{self.features.shape}; {labels}{left_out}>"
         )
 
 

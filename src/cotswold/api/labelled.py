@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display
 from cotswold.api.run import Run
+from cotswold.data.words import counted
 from cotswold.errors import SourceError, StoreError, UserError
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
     if strange:
         known = ", ".join(prepared.classes[:_SHOWN]) + (", …" if len(prepared.classes) > _SHOWN else "")
         raise SourceError(
-            f"{name} has {len(strange)} classes that the run does not know ({', '.join(strange[:_SHOWN])}); "
+            f"{name} has {counted(len(strange), 'class')} that the run does not know "
+            f"({', '.join(strange[:_SHOWN])}); "
             f"it learnt {known}; leave their samples out, or label them as the run's"
         )
     if (labels < 0).any():
@@ -172,7 +174,7 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
 
 
 def _said(classes: int, targets: int) -> str:
-    return f"{targets} numbers to predict" if targets else f"{classes} classes"
+    return counted(targets, "number to predict") if targets else counted(classes, "class")
 
 
 def _batches(

@@ -17,6 +17,7 @@ from cotswold.api.display import display_for
 from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
+from cotswold.data.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +44,7 @@ class Predictions:
     def __repr__(self) -> str:
         width = self.probabilities.shape[1]
         named = ", ".join(self.classes[:_SHOWN]) + (", …" if width > _SHOWN else "")
-        what = f"{width} classes ({named})" if self.classes else f"{width} numbers each"
+        what = f"{counted(width, 'class')} ({named})" if self.classes else f"{counted(width, 'number')} each"
         left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
         first = [
             f"  {name}: " + (f"{best} {row.max():.3f}" if best else _numbers(row.tolist()))
@@ -54,7 +55,7 @@ class Predictions:
                 strict=False,
             )
         ]
-        return "\n".join([f"<Predictions of {len(self):,} samples: {what}{left_out}>", *first])
+        return "\n".join([f"<Predictions of {counted(len(self), 'sample')}: {what}{left_out}>", *first])
 
     @property
     def best(self) -> list[str]:

@@ -119,6 +119,7 @@ def prepare(
     import cotswold
     from cotswold.api.progress import printable
     from cotswold.data import Summary
+    from cotswold.data.words import counted
 
     heard: list[Summary] = []
     store = cotswold.prepare(
@@ -151,11 +152,15 @@ def prepare(
     if json_:
         print(json.dumps(asdict(summary), default=str))
         return
-    counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
-    print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
+    counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
+    if summary.was_there:
+        print(f"{summary.path} was finished before, and nothing was done: {counts} {store.kind}")
+    else:
+        print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
     for note in summary.notes:
         print(printable(note))
     if summary.broken:
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
-        print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")
+        were = "was" if summary.broken == 1 else "were"
+        print(f"{counted(summary.broken, 'broken picture')} {were} left out:\n  {shown}{more}")

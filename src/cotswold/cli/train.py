@@ -70,8 +70,9 @@ def train(
         Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
-        own, every stack again from the lowest; for strategy batch training.iterations, evaluations, flops,
-        patience and tolerance; data.source or data.store, if the same samples are in another place now. The
+        own, every stack again from the lowest; more training.patience, with which a run goes on that ended
+        for want of a better validation; for strategy batch training.iterations, evaluations, flops and
+        tolerance; data.source or data.store, if the same samples are in another place now. The
         run remembers offload and the place of the samples.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with

@@ -14,6 +14,7 @@ from PIL import Image
 from cotswold.data.contents import digests
 from cotswold.data.picture import BrokenPictureError, open_picture
 from cotswold.data.source import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
+from cotswold.data.words import counted
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
 
@@ -131,7 +132,8 @@ class FolderSource(NamedFiles):
         found = [*super().settle()]
         if self._closed:
             found.append(
-                f"{len(self._closed):,} folders may not be read and were left out: {_named(self._closed)}"
+                f"{counted(len(self._closed), 'folder')} cannot be read, and nothing in "
+                f"{'it' if len(self._closed) == 1 else 'them'} is used: {_named(self._closed)}"
             )
         if self._empty:
             found.append(f"folders without a picture: {_named(self._empty)}")

@@ -33,13 +33,23 @@ class Labelling:
         return 0 if self.classes else int(self.labels.shape[1])
 
 
+def number_remedy(dtype: np.dtype[Any]) -> str:
+    """How dates, texts and tables become numbers, for the end of an error."""
+    if dtype.kind == "M":
+        return "; save dates as numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D')"
+    if dtype.kind == "m":
+        return "; save spans of time as numbers, such as spans / numpy.timedelta64(1, 'D')"
+    if dtype.kind in "US":
+        return "; save texts as numbers, such as a column of 0 and 1 for each word"
+    return "; save its columns side by side as one array (n, features)" if dtype.names else ""
+
+
 def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray[Any]:
     """Labels of ``samples`` samples, if they can be that; raises SourceError with the remedy."""
     if labels.dtype.kind not in "biufUS" or labels.dtype.itemsize > 1 << 16:
         raise SourceError(
             f"{name} holds labels of type {labels.dtype}; labels are whole numbers or texts (classes) or "
-            "floats "
-            "(numbers to predict)"
+            f"floats (numbers to predict){number_remedy(labels.dtype)}"
         )
     if labels.dtype.kind == "f" and labels.ndim == 1:
         labels = labels[:, None]

@@ -114,7 +114,7 @@ def _check(content: dict[str, Any]) -> None:
             raise MalformedError(f"has a split {split!r}, which is none")
         pictures, shard = take(part, "pictures", int), take(part, "shard", int)
         if pictures < 1 or shard < 1 or -(-pictures // shard) > len(chunks):
-            raise MalformedError(f"has {pictures} pictures in shards of {shard} in the split {split!r}")
+            raise MalformedError(f"has {pictures} samples in shards of {shard} in the split {split!r}")
         sequences = take(part, "sequences", int) if "sequences" in part else 0
         if not 0 <= sequences <= pictures:
             raise MalformedError(f"has {sequences} sequences of {pictures} frames in the split {split!r}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.vector_work import VectorWork
 from cotswold.data.vectors import VectorSource
+from cotswold.data.words import counted
 from cotswold.data.worker_pool import WorkerPool
 from cotswold.errors import UserError
 from cotswold.files import expanded, real_folder
@@ -75,6 +76,8 @@ class Summary:
     found: int
     """Samples that an earlier, interrupted run had already prepared."""
     seconds: float
+    was_there: bool
+    """Whether the store was finished before, so that nothing was done."""
     notes: tuple[str, ...]
     """How splits came about, and whatever else was decided for all samples; sentences."""
 
@@ -160,7 +163,8 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
         raise UserError(
             f"{path} already holds a store that differs in {found}; give another directory or delete it"
         )
-    return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
+    found = sum(part["pictures"] for part in manifest["splits"].values())
+    return replace(_summary(path, manifest, found, begun), was_there=True)
 
 
 def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> None:
@@ -171,7 +175,8 @@ def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> N
         return
     if source.features != preparation.features:
         raise UserError(
-            f"the preparation is for {preparation.features:,} features, the source has {source.features:,}"
+            f"the preparation is for {counted(preparation.features, 'feature')}, the source has "
+            f"{source.features:,}"
         )
 
 
@@ -356,5 +361,6 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
         broken_files=tuple(manifest["broken"]["files"]),
         found=found,
         seconds=time.monotonic() - begun,
+        was_there=False,
         notes=tuple(manifest.get("notes", ())),
     )

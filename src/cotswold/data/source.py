@@ -23,6 +23,7 @@ from PIL import Image
 
 from cotswold.data.grey_levels import Ranges
 from cotswold.data.picture import BrokenPictureError, numbers, shallow
+from cotswold.data.words import counted
 from cotswold.errors import SourceError, UnlabelledError
 
 Labels = Literal["none", "folders", "file"]
@@ -82,9 +83,9 @@ class SampleSource(ABC):
         """How many samples there are, broken ones included."""
 
     def __repr__(self) -> str:
-        labels = f", {len(self.classes)} classes" if self.classes else ""
-        labels = f", {self.targets} numbers to predict" if self.targets else labels
-        sequences = "" if self.lengths is None else f" in {len(self.lengths):,} sequences"
+        labels = f", {counted(len(self.classes), 'class')}" if self.classes else ""
+        labels = f", {counted(self.targets, 'number to predict')}" if self.targets else labels
+        sequences = "" if self.lengths is None else f" in {counted(len(self.lengths), 'sequence')}"
         return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
 
     @property

@@ -27,6 +27,7 @@ from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_s
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
+from cotswold.data.words import counted
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
@@ -77,8 +78,8 @@ class Store:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
-        labels = f"; {len(self.classes)} classes" if self.classes else ""
-        labels = f"; {self.targets} numbers to predict" if self.targets else labels
+        labels = f"; {counted(len(self.classes), 'class')}" if self.classes else ""
+        labels = f"; {counted(self.targets, 'number to predict')}" if self.targets else labels
         return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
 
     @property
@@ -164,7 +165,8 @@ class Store:
         if not count:
             return None
         more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
-        return f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
+        were = "was" if count == 1 else "were"
+        return f"{counted(count, 'broken picture')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
 
     @property
     def files(self) -> list[str]:

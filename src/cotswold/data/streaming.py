@@ -23,6 +23,7 @@ from cotswold.data.transforms import AnyTransform
 from cotswold.data.vector_preparation import VectorTransform
 from cotswold.data.vectors import VectorSource
 from cotswold.data.whitening import Float32
+from cotswold.data.words import counted
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
 
@@ -141,8 +142,8 @@ class _Vectors:
         wanted = transform.preparation
         if (source.kind, source.features) != (wanted.kind, wanted.features):
             raise UserError(
-                f"the network learnt from {wanted.kind} of {wanted.features:,} features; the source holds "
-                f"{source.kind} of {source.features:,}"
+                f"the network learnt from {wanted.kind} of {counted(wanted.features, 'feature')}; the "
+                f"source holds {source.kind} of {source.features:,}"
             )
         self.source, self._transform = source, transform
 

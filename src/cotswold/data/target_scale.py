@@ -53,8 +53,8 @@ class TargetScale:
         constant = [str(number) for number, each in enumerate(self.deviation) if each == 0]
         if constant:
             found.append(
-                f"numbers to predict that are the same for all training samples: {', '.join(constant)}; "
-                "there is nothing to learn of these"
+                f"numbers to predict that are the same for all training samples (from 0): "
+                f"{', '.join(constant)}; there is nothing to learn about them"
             )
         return found
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.words import counted
 from cotswold.errors import UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
@@ -165,11 +166,11 @@ class VectorTransform:
         constant = np.flatnonzero(self.deviation == 0).tolist()
         if not constant:
             return ()
+        is_or_are, it = ("is", "it is") if len(constant) == 1 else ("are", "they are")
         named = ", ".join(map(str, constant[:_NAMED])) + (", ..." if len(constant) > _NAMED else "")
         return (
-            f"{len(constant):,} of {self.preparation.features:,} features are constant in the training "
-            "split, so "
-            f"they are 0 there and are not divided: {named}",
+            f"{len(constant):,} of {counted(self.preparation.features, 'feature')} {is_or_are} constant in "
+            f"the training split, so {it} 0 there and not divided: {named}",
         )
 
     def state(self) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.labelling import Labelling
+from cotswold.data.labelling import Labelling, number_remedy
 from cotswold.data.sequences import Integers, neighbours
 from cotswold.data.source import UNLABELLED, Kind, SampleSource
+from cotswold.data.words import counted
 from cotswold.errors import SourceError
 
 Rows = NDArray[np.float64]
@@ -90,7 +91,7 @@ class VectorSource(SampleSource):
 
     @property
     def _what(self) -> str:
-        return f"{self.kind} of {self.features:,} features"
+        return f"{self.kind} of {counted(self.features, 'feature')}"
 
     def name(self, index: int) -> str:
         """The part and the row inside it."""
@@ -162,7 +163,9 @@ class VectorSource(SampleSource):
         for start, stop in self._blocks():
             self.rows(np.arange(start, stop))
         labels = (
-            f"labels are floats: {self.targets} numbers to predict for each sample" if self.targets else ""
+            f"labels are floats: {counted(self.targets, 'number to predict')} for each sample"
+            if self.targets
+            else ""
         )
         return (labels,) if labels else ()
 
@@ -207,7 +210,10 @@ def checked_shape(
             f"{name} holds Python objects, which are not read since they may be programs; save it as numbers"
         )
     if dtype.kind not in "buif" or dtype.itemsize > 8:
-        raise SourceError(f"{name} is of type {dtype}; {what} are integers or floats of 64 bits at most")
+        raise SourceError(
+            f"{name} is of type {dtype}; {what} are integers or floats of 64 bits at "
+            f"most{number_remedy(dtype)}"
+        )
     if len(shape) != 2:
         remedy = "; reshape it to (n, 1)" if len(shape) == 1 else ""
         if len(shape) == 3:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +29,7 @@ from torch.utils.data import (
 )
 
 from cotswold.data import StoreDataset
-from cotswold.errors import CheckpointError, UserError
+from cotswold.errors import CheckpointError, UserError, outside_level
 from cotswold.training.batches import batch_of, loaded
 from cotswold.training.strategy import Batch
 
@@ -56,6 +57,7 @@ class LoadedBatches:
         self._generators = generators_of(loader)
         self._begun = [each.get_state() for each in self._generators]
         self.waited_seconds = 0.0
+        self._is_length_wrong = False
 
     @property
     def epoch_steps(self) -> float:
@@ -80,6 +82,7 @@ class LoadedBatches:
             while item is not _END:
                 batch = batch_of(item, self._device)
                 self._step += 1
+                self._compare_length(self._step > self._length + self._loader.num_workers)
                 yield batch
                 began = time.monotonic()
                 with draws.used(), loaded():
@@ -90,6 +93,7 @@ class LoadedBatches:
                     f"{type(self._loader.dataset).__name__} ended epoch {self._epoch} after {self._step} of "
                     f"{self._length} batches: one of its samples raised StopIteration; give every sample"
                 )
+            self._compare_length(self._step + self._loader.num_workers < self._length)
             self._epoch, self._step = self._epoch + 1, 0
             self._begun = [each.get_state() for each in self._generators]
 
@@ -143,6 +147,24 @@ class LoadedBatches:
             "drop_last": loader.drop_last,
             "sampler": type(sampler).__name__,
         }
+
+    def _compare_length(self, is_wrong: bool) -> None:
+        """Warn once of a loader whose length is wrong. Each worker may make one batch more or less."""
+        if not is_wrong or self._is_length_wrong:
+            return
+        self._is_length_wrong = True
+        found = f"more than {self._length}" if self._step > self._length else f"only {self._step}"
+        workers = (
+            "; if each worker gives all samples, share them out (torch.utils.data.get_worker_info)"
+            if self._loader.num_workers > 1 and isinstance(self._loader.dataset, IterableDataset)
+            else ""
+        )
+        warnings.warn(
+            f"the DataLoader gave {found} batches in epoch {self._epoch}, and its length is {self._length}: "
+            f"epochs and the learning rate's schedule are counted by the length{workers}",
+            RuntimeWarning,
+            stacklevel=outside_level("cotswold", "torch"),
+        )
 
     def _set_epoch(self) -> None:
         """Call `set_epoch` of the data set and of whatever orders its samples, if they have it."""

@@ -9,10 +9,14 @@ others would be broadcast, and something trained that nobody meant.
 
 from __future__ import annotations
 
+import copy
+import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -103,23 +107,42 @@ def is_sum(loss: Loss) -> bool:
 def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
     """Whether a loss is a sum over samples.
 
-    The function says so itself (``reduction="sum"``), or gives twice as much for the first two samples taken
-    twice.
+    The function says so itself (``reduction="sum"``), or a copy of it gives twice as much for the first two
+    samples taken twice.
     """
     words = function.keywords if isinstance(function, partial) else {}
     said = words.get("reduction", getattr(function, "reduction", None))
     if said is not None or not isinstance(outputs, Tensor):
         return bool(said == "sum")
-    if isinstance(function, nn.Module) and any(True for _ in function.buffers()):
-        return False  # a trial might change them
     few, wanted = outputs.detach()[:2], targets[:2]
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            once = float(function(few, wanted))
-            twice = float(function(torch.cat([few, few]), torch.cat([wanted, wanted])))
+        with torch.no_grad(), _kept_draws(outputs.device):
+            apart = _apart(function)
+            once = float(apart(few, wanted))
+            twice = float(apart(torch.cat([few, few]), torch.cat([wanted, wanted])))
     except Exception:  # it takes whole batches alone, and shows nothing by parts
         return False
     return once != 0 and abs(twice - 2 * once) <= _ROUNDING * abs(twice)
+
+
+def _apart(function: Loss) -> Loss:
+    """A copy of a loss, which keeps what it counts for itself; a function has none. Parameters are shared."""
+    owner = getattr(function, "__self__", function)
+    shared = {id(each): each for each in owner.parameters()} if isinstance(owner, nn.Module) else {}
+    return copy.deepcopy(function, shared)
+
+
+@contextmanager
+def _kept_draws(device: torch.device) -> Iterator[None]:
+    """The random numbers of torch, NumPy and Python are as before when this ends."""
+    devices = [device.index or 0] if device.type == "cuda" else []
+    drawn, drawn_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_numpy)
 
 
 IS_SUM = (

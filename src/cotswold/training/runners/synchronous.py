@@ -58,6 +58,9 @@ class Synchronous:
         """Raises UserError where the strategy lacks a verb."""
         check_verbs(self.strategy)
         self._fetching: Fetching | None = None
+        self._ended: list[int] = []
+        """Steps taken before the end of each phase that is over."""
+        self._is_resumed = False
 
     @property
     def number(self) -> int:
@@ -86,16 +89,25 @@ class Synchronous:
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
+        ended = checkpoint.state.get("ended", [])  # checkpoints of earlier versions do not have it
+        self._ended = [each for each in ended if type(each) is int] if isinstance(ended, list) else []
         self.position = self._reopened(position)
+        self._is_resumed = True
         self.strategy.enter(self.position.phase, self.position.step)
 
     def _reopened(self, position: Position) -> Position:
-        """The place in the only phase, if that ended early and may go on: the run has more patience now."""
+        """The place in the last phase, if that ended early and may go on: the run has more patience now."""
         phases = self.strategy.phases
-        if position.phase != 1 or len(phases) != 1 or self.strategy.should_stop:
+        if position.phase != len(phases) or self.strategy.should_stop:
             return position
-        steps, taken = phases[0].steps, position.total
-        return position if steps is None or taken >= steps else Position(0, taken, taken)
+        last = len(phases) - 1
+        if last and len(self._ended) != len(phases):
+            return position
+        steps, taken = phases[last].steps, position.total - (self._ended[last - 1] if last else 0)
+        if steps is None or taken >= steps:
+            return position
+        del self._ended[last:]
+        return Position(last, taken, position.total)
 
     def run(self) -> bool:
         """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
@@ -108,6 +120,8 @@ class Synchronous:
         position, phases = self.position, self.strategy.phases
         self._fetching = Fetching(self.batches) if self.is_served else None
         batches = Drawn(self._fetching or iter(self.batches))
+        if self._is_resumed and position.phase == len(phases):
+            self.recorder.event("nothing_left", why=self._why_nothing_left)
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
             check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
@@ -118,9 +132,20 @@ class Synchronous:
                 self._save()
                 return False
             position.phase, position.step = position.phase + 1, 0
+            self._ended.append(position.total)
             self.strategy.enter(position.phase, position.step)
             self._save()
         return True
+
+    @property
+    def _why_nothing_left(self) -> str:
+        """Why a run that was resumed takes no step, and what would have it take some."""
+        if self.strategy.should_stop:
+            return (
+                f"the run ended after {self.position.total} steps, for its validation got no better; more "
+                "training.patience, or more training.epochs, let it go on"
+            )
+        return "all epochs are trained; more training.epochs prolong the run"
 
     def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
         """Take the phase's remaining steps; False where a stop was asked for."""
@@ -245,6 +270,7 @@ class Synchronous:
             "strategy": states.plain(kept),
             "pictures": self.batches.state_dict() if self._fetching is None else self._fetching.place,
             "position": vars(self.position).copy(),
+            "ended": list(self._ended),
         }
         return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
 
