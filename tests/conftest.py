@@ -22,6 +22,9 @@ from hypothesis import settings
 from tests.warm import cold_fork_servers as cold_fork_servers
 from tests.warm import warm_fork_servers
 
+# on a busy machine the slowest example says nothing about the code, nor does one that compiles a kernel
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
 """How many times as many examples each property is tried on."""
 
