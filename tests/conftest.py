@@ -21,6 +21,9 @@ import pytest
 from hypothesis import settings
 from tests import warm
 
+# on a busy machine the slowest example says nothing about the code, nor does one that compiles a kernel
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
 """How many times as many examples each property is tried on."""
 

@@ -6,14 +6,9 @@ Knows: pytest. Does not know: what is tested.
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
-
-# no deadline: an example may be the first to need a kernel, which is then compiled
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import cotswold
 from cotswold.errors import UserError
-from cotswold.training.batches import Inputs, call_with_parts, weighted
+from cotswold.training.batches import Inputs, batch_of, call_with_parts, weighted
 from cotswold.training.datasets import Samples, data_set, training_batches
+from cotswold.training.finite import spoilt_sample
 from cotswold.training.losses import cross_entropy
 from cotswold.training.strategy import Batch
 
@@ -121,6 +123,25 @@ def test_weights_multiply_the_losses_of_samples() -> None:
     assert torch.allclose(found, by_hand)
     even = weighted(cross_entropy, outputs, Batch(outputs, targets, weights=torch.ones(4, 1)))
     assert torch.allclose(even, cross_entropy(outputs, targets))
+
+
+@pytest.mark.parametrize(
+    ("third", "said"),
+    [
+        (torch.arange(8), "is a whole number .*; leave a sample's number out"),
+        (torch.linspace(-1, 1, 8), "a sample has the weight -1, "),
+    ],
+)
+def test_what_is_no_weight_is_refused(third: Tensor, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        batch_of((torch.ones(8, 3), torch.zeros(8), third), torch.device("cpu"))
+
+
+def test_a_weight_that_is_no_number_is_named() -> None:
+    weights = torch.tensor([1.0, nan, 1.0])
+    assert "NaN or infinity in its weight" in spoilt_sample(
+        Batch(torch.ones(3, 2), torch.zeros(3), weights=weights)
+    )
 
 
 def test_a_sample_without_weight_is_not_learnt(tmp_path: Path) -> None:

@@ -97,12 +97,28 @@ def batch_of(item: object, device: torch.device) -> Batch:
                 raise UserError(
                     "the data set gives tensors on the device meta, which have no values; give it samples"
                 )
+            for each in weights:
+                _check_weights(each)
             given = weights[0].to(device) if weights else None
             return Batch(inputs.to(device), targets.to(device), weights=given)
     raise UserError(
         "a data set must give pairs (input, target) that make two tensors, or (input, target, weight) with "
         f"one number as weight; an input may be a tuple or dict of tensors; this one gives {_kind(item)}"
     )
+
+
+def _check_weights(weights: Tensor) -> None:
+    """Raise UserError for whole numbers, which rather say which sample it is, and for negative weights."""
+    if not weights.is_floating_point() and weights.dtype != torch.bool:
+        raise UserError(
+            f"the third part of a sample is its weight, and is a whole number ({weights.dtype}) here; leave "
+            "a sample's number out, or give a weight as a float"
+        )
+    if bool((weights < 0).any()):
+        raise UserError(
+            f"a sample has the weight {float(weights.min()):g}, and its loss would be increased; give "
+            "weights of 0 or more"
+        )
 
 
 def _is_weight(given: object, samples: int) -> bool:

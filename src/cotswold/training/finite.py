@@ -26,7 +26,7 @@ def check_finite(batch: Batch, what: str = "the data set") -> None:
 def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
     """A sentence that names the first sample of a batch that is not finite; empty if all are finite."""
     inputs = [("input", each) for each in parts_of(batch.inputs)]
-    for part, values in (*inputs, ("target", batch.targets)):
+    for part, values in (*inputs, ("target", batch.targets), ("weight", batch.weights)):
         if not isinstance(values, Tensor) or not (values.is_floating_point() or values.is_complex()):
             continue
         wrong = ~values.isfinite().flatten(1).all(1) if values.dim() > 1 else ~values.isfinite()
