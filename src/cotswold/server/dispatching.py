@@ -382,8 +382,8 @@ class Dispatcher:
     def _is_new(self) -> bool:
         """Whether there is something that servers do not know."""
         old = self._order
-        same = {"settled": old.settled, "closed": old.closed, "known": old.known, "cut": old.cut}
-        return replace(self._next(), lives=old.lives, **same) != old
+        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
+        return replace(new, lives=old.lives) != old
 
     @property
     def _order_seconds(self) -> float:
