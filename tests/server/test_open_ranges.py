@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cotswold.server.books import Books
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.messages import Alive, Applied, Directions, Join, Order, Ordered, Shard
@@ -37,6 +38,7 @@ class Training:
         self.dispatcher = Dispatcher(rules, shards, [(name, "") for name in "ab"], 0.0)
         self.servers = [Server(name) for name in "ab"]
         self.now, self.hands = 0.0, dict.fromkeys(_NAMES, 0)
+        self.orders: list[Order] = []
         self.longest = 0
         """Ranges of an order, of the answer to it, or of what a server keeps."""
         for name in _NAMES:
@@ -50,6 +52,7 @@ class Training:
             member.heard = self.now
         sends = self.dispatcher.tick(self.now)
         order = next(send.message for send in sends if isinstance(send.message, Order))
+        self.orders.append(order)
         for server in self.servers:
             answer = server.obey(order, saved)
             self.dispatcher.receive(server.name, answer, self.now)
@@ -104,6 +107,23 @@ def test_answers_name_few_ranges_while_a_checkpoint_is_open() -> None:
     assert training.dispatcher.is_freezing
     assert training.dispatcher.ledger.total.counted == 100 * 4 * _HAND
     assert training.longest <= 8, f"{training.longest} ranges, of 400 that were handed out"
+
+
+def test_all_orders_of_a_checkpoint_name_the_places_that_were_known_when_it_began() -> None:
+    """A server that did not hear the first of them leaves out no more of its state than the others."""
+    training = Training()
+    training.run(2)
+    training.dispatcher.begin_checkpoint()
+    for server in training.servers:
+        server.freezes = False
+    training.run(5)
+    of_checkpoint = [each for each in training.orders if each.checkpoint]
+    assert len(of_checkpoint) >= 4 and {each.cut for each in of_checkpoint} == {of_checkpoint[0].known}
+    assert size(of_checkpoint[-1].known) > size(of_checkpoint[-1].cut) > 0
+    books: Books[object] = Books.__new__(Books)
+    books.order = of_checkpoint[-1]
+    assert books.known_at(of_checkpoint[0].checkpoint) == of_checkpoint[0].known
+    assert books.known_at(of_checkpoint[0].checkpoint - 1) == ()
 
 
 def test_what_many_servers_say_alike_is_folded_once() -> None:

@@ -24,7 +24,8 @@ def recover(
     controller, with the folders of other hosts, as copies or over a network file system,
     if this host has not a copy of everything. (3) Start the hosts as before: runs go on.
     For each part of the parameters controllers then choose the server that lost the
-    least. A damaged state.sqlite is renamed. A cluster whose controller and servers are
+    least; they wait up to a minute for servers that may have more than those that are
+    there. A damaged state.sqlite is renamed. A cluster whose controller and servers are
     on one host does this by itself when it starts. What was drained is drained no more.
 
     Examples:

@@ -53,8 +53,6 @@ class Books(Generic[Values]):
         """The newest order that the disk knew with which this life began."""
         self.life = 0
         """Which life of the shards this is; the primary alone knows it."""
-        self._known: tuple[int, Ranges] = 0, ()
-        """The newest checkpoint that an order began here, and the places that the coordinator knew then."""
         self._changed = Changed()
 
     @property
@@ -89,8 +87,6 @@ class Books(Generic[Values]):
 
     def obey(self, order: Order) -> None:
         """The newest order is this."""
-        if order.checkpoint > self.order.checkpoint:
-            self._known = order.checkpoint, order.known
         self.order, self.rates = order, dict(order.rates)
         self._changed.order = True
         if self.frozen is not None and self.frozen.checkpoint <= order.taken:
@@ -98,8 +94,8 @@ class Books(Generic[Values]):
             self._changed.frozen = True
 
     def known_at(self, checkpoint: int) -> Ranges:
-        """Places that the coordinator knew when a checkpoint began; nothing if another copy heard that."""
-        return self._known[1] if self._known[0] == checkpoint else ()
+        """Places that the coordinator knew when a checkpoint began; nothing if that is another one."""
+        return self.order.cut if self.order.checkpoint == checkpoint else ()
 
     def freeze(self, frozen: Frozen[Values]) -> None:
         """All markers of a checkpoint are in, and this is its state."""

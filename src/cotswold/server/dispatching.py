@@ -382,8 +382,8 @@ class Dispatcher:
     def _is_new(self) -> bool:
         """Whether there is something that servers do not know."""
         old = self._order
-        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, lives=old.lives)
-        return new != old
+        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
+        return replace(new, lives=old.lives) != old
 
     @property
     def _order_seconds(self) -> float:
@@ -406,6 +406,7 @@ class Dispatcher:
             forgotten[1:] if is_first else forgotten,
             known,
             tuple(self._lives.items()),
+            self._order.cut if self.is_freezing else (),
         )
 
     def _give(self, now: float) -> list[Send]:
@@ -413,6 +414,7 @@ class Dispatcher:
         before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
         if self._order.checkpoint > before.checkpoint:
             self._cut = Cut(self.ledger)
+            self._order = replace(self._order, cut=self._order.known)
         self._given = self._sent = now
         self._answers = {}
         return [Send(name, self._order) for name, _ in self.servers]

@@ -133,6 +133,9 @@ class Order:
     lives: tuple[tuple[str, int], ...] = ()
     """The life of each server that the coordinator knows, if it is not 0. A server in a later life leaves
     nothing out of its answer."""
+    cut: Ranges = ()
+    """Places that were known when the checkpoint began: the states that servers keep of it leave these out.
+    It is the same in all orders of a checkpoint, for servers may hear of it by different orders."""
 
     @property
     def forgotten(self) -> Ranges:
