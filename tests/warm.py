@@ -179,7 +179,7 @@ _template: Template | None = None
 _may_start = False
 
 
-def _ready() -> Template | None:
+def ready() -> Template | None:
     """The template of this process, started if this process may have one."""
     global _template
     if _template is not None and _template.is_mine:
@@ -228,7 +228,7 @@ def warm_interpreters() -> Iterator[None]:
         replace()
         _may_start = True
         if "PYTEST_XDIST_WORKER" in os.environ:
-            _ready()  # many tests of this worker will ask, and it imports meanwhile
+            ready()  # many tests of this worker will ask, and it imports meanwhile
     yield
     if _template is not None:
         _template.close()
@@ -248,7 +248,7 @@ def _forked(
     program = program_of(texts, environ)
     if program is None or len(files) > FILES_MOST:
         return None
-    template = _ready()
+    template = ready()
     if template is None or not template.is_alike(environ):
         return None
     with suppress(OSError):  # a descriptor, or the folder, that is not there

@@ -21,7 +21,7 @@ from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import data_feed
 from cotswold.training.stores import warnings
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 
 def with_servers(recipe: str, servers: object) -> str:

@@ -31,7 +31,7 @@ from cotswold.training.losses import named_loss
 from cotswold.training.patterns import SamplePatterns
 from cotswold.training.works import INHERITED, ModuleWork
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 Data = tuple[Tensor, Tensor]
 

@@ -22,7 +22,7 @@ from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 
 def _train(

@@ -34,7 +34,7 @@ from cotswold.training.patterns import write_rows
 from cotswold.training.served_patterns import PoolPlace
 from cotswold.training.varying import varying_of
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 LAYERS = """
 [[network.layers]]
