@@ -46,9 +46,12 @@ _TEMPLATE = (
     "import sys; control, root = sys.argv[1:]; sys.path[:0] = [root]; from tests import warm_template; "
 )
 _TEMPLATE += "del sys.path[0]; warm_template.main(int(control), root)"
-_READ_AT_START = ("HOME", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "PYTHON", "TORCH", "TZ")
-"""How the names of variables begin that an interpreter, or a library that it loads, reads once."""
-_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCH_NCCL_")
+_READ_AT_START = ("HOME", "LANG", "LC_", "LD_", "MALLOC_", "MPL", "PYTHON", "TORCH", "TZ")
+"""How the names of variables begin that an interpreter, or a library that it loads, reads once.
+
+Numbers of threads are no such ones: `OMP_NUM_THREADS` is taken over, and a fork server has one thread anyway.
+"""
+_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCHINDUCTOR_", "TORCH_NCCL_")
 _START_SECONDS = 120.0
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
