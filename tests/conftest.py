@@ -110,3 +110,9 @@ def interpreters() -> Iterator[None]:
 def cold_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start every interpreter as a new process."""
     monkeypatch.setattr(warm, "is_cold", True)
+
+
+@pytest.fixture
+def template() -> None:
+    """Have the template be there before a test looks at the children of this process, of which it is one."""
+    warm.ready()

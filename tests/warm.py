@@ -46,9 +46,12 @@ _TEMPLATE = (
     "import sys; control, root = sys.argv[1:]; sys.path[:0] = [root]; from tests import warm_template; "
 )
 _TEMPLATE += "del sys.path[0]; warm_template.main(int(control), root)"
-_READ_AT_START = ("HOME", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "PYTHON", "TORCH", "TZ")
-"""How the names of variables begin that an interpreter, or a library that it loads, reads once."""
-_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCH_NCCL_")
+_READ_AT_START = ("HOME", "LANG", "LC_", "LD_", "MALLOC_", "MPL", "PYTHON", "TORCH", "TZ")
+"""How the names of variables begin that an interpreter, or a library that it loads, reads once.
+
+Numbers of threads are no such ones: `OMP_NUM_THREADS` is taken over, and a fork server has one thread anyway.
+"""
+_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCHINDUCTOR_", "TORCH_NCCL_")
 _START_SECONDS = 120.0
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
@@ -179,7 +182,7 @@ _template: Template | None = None
 _may_start = False
 
 
-def _ready() -> Template | None:
+def ready() -> Template | None:
     """The template of this process, started if this process may have one."""
     global _template
     if _template is not None and _template.is_mine:
@@ -228,7 +231,7 @@ def warm_interpreters() -> Iterator[None]:
         replace()
         _may_start = True
         if "PYTEST_XDIST_WORKER" in os.environ:
-            _ready()  # many tests of this worker will ask, and it imports meanwhile
+            ready()  # many tests of this worker will ask, and it imports meanwhile
     yield
     if _template is not None:
         _template.close()
@@ -248,7 +251,7 @@ def _forked(
     program = program_of(texts, environ)
     if program is None or len(files) > FILES_MOST:
         return None
-    template = _ready()
+    template = ready()
     if template is None or not template.is_alike(environ):
         return None
     with suppress(OSError):  # a descriptor, or the folder, that is not there

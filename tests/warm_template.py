@@ -34,8 +34,23 @@ from cotswold.host.fork_loop import LENGTH, THREADS, send
 
 MODULES = (
     "torch",
+    "torch._dynamo",
     "torch.distributed.tensor",
+    "torch.utils.flop_counter",
+    "torch.utils.tensorboard",
     "cotswold.cli.main",
+    "cotswold.cli.train",
+    "cotswold.api.connecting",
+    "cotswold.api.from_recipe",
+    "cotswold.api.serving",
+    "cotswold.api.serving_data",
+    "cotswold.api.standing",
+    "cotswold.kernels.products.run",
+    "cotswold.launch.rendezvous",
+    "cotswold.recipe.reader",
+    "cotswold.training.job",
+    "cotswold.training.opening",
+    "cotswold.training.prolonging",
     "cotswold.training.builders",
     "cotswold.cluster.roles.worker",
     "cotswold.cluster.roles.server",
@@ -64,6 +79,7 @@ def main(control: int, root: str) -> None:
     warm.replace()
     for module in MODULES:
         importlib.import_module(module)
+    sys.modules["PIL.Image"].init()
     gc.collect()
     gc.freeze()
     os.environ.clear()

@@ -18,7 +18,7 @@ from tests.warm import PYTHON
 
 from cotswold.run import RunDirectory, read_events
 
-SCRIPT = """
+BEGIN = """
 import gc, json, os, pathlib, signal, sys, time
 import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, zmq
 from PIL import Image
@@ -91,8 +91,8 @@ def heard(run, *words):
     file = folder / f"{run.name}.err"
     while not file.exists() or not any(word in file.read_text() for word in words):
         time.sleep(0.01)
-
-
+"""
+INTERRUPTED = """
 report = {"interrupts": [], "said": []}
 run = folder / "interrupted"
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -112,7 +112,10 @@ heard(run, "once more to leave at once")
 os.kill(child, signal.SIGINT)
 report["twice"] = ended(child)
 report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]
-
+print(json.dumps(report))
+"""
+DISTURBED = """
+report = {}
 run = folder / "closing"
 child = begun(run, lambda: slowed(0.03))
 heard(run, "validation: loss")
@@ -149,15 +152,13 @@ print(json.dumps(report))
 """
 
 
-@pytest.fixture(scope="module")
-def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of the disturbed runs and how each process ended."""
-    folder = tmp_path_factory.mktemp("disturbed")
+def reported(script: str, desk: Desk, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The folder of the runs of a script, and how each process ended."""
     recipe = folder / "often.toml"
     text = desk.stacks_recipe.read_text()
     recipe.write_text(text.replace("threads = 1", "threads = 1\ncheckpoint_minutes = 0.000001"))
     done = subprocess.run(
-        [*PYTHON, "-c", SCRIPT, str(recipe), str(desk.stores), str(folder)],
+        [*PYTHON, "-c", BEGIN + script, str(recipe), str(desk.stores), str(folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -168,15 +169,27 @@ def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     return folder, report
 
 
+@pytest.fixture(scope="module")
+def interrupted(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Runs that hear signals one after the other."""
+    return reported(INTERRUPTED, desk, tmp_path_factory.mktemp("interrupted"))
+
+
+@pytest.fixture(scope="module")
+def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Runs whose terminal closes, that nobody listens to, and that are killed."""
+    return reported(DISTURBED, desk, tmp_path_factory.mktemp("disturbed"))
+
+
 def same_as_undisturbed(run: Path, desk: Desk) -> bool:
     return bits(RunDirectory.open(run)) == bits(RunDirectory.open(desk.stacks))
 
 
 @pytest.mark.soak
 def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_bits(
-    disturbed: tuple[Path, dict[str, Any]], desk: Desk
+    interrupted: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:
-    folder, report = disturbed
+    folder, report = interrupted
     assert report["interrupts"] == [130, 143, 129]
     assert report["interrupted"] == 0
     for line in report["said"]:
@@ -185,11 +198,11 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
 
 
 @pytest.mark.soak
-def test_a_second_interrupt_leaves_at_once(disturbed: tuple[Path, dict[str, Any]]) -> None:
-    status, seconds = disturbed[1]["twice"]
+def test_a_second_interrupt_leaves_at_once(interrupted: tuple[Path, dict[str, Any]]) -> None:
+    status, seconds = interrupted[1]["twice"]
     assert status == 130
     assert seconds < 5  # in the middle of a step of a minute
-    assert disturbed[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
+    assert interrupted[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
 
 
 def test_a_terminal_that_closes_after_another_signal_does_not_hurry_the_run(

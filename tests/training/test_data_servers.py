@@ -16,13 +16,12 @@ from tests.training.small import greedy, supervised
 
 from cotswold.data.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
-from cotswold.host import ForkServer
 from cotswold.host.process import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import data_feed
 from cotswold.training.stores import warnings
 
-pytestmark = pytest.mark.usefixtures("template")
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 
 def with_servers(recipe: str, servers: object) -> str:
@@ -35,12 +34,6 @@ def with_servers(recipe: str, servers: object) -> str:
 def children() -> set[int]:
     """Processes that this one has started, or one of those."""
     return set(family(os.getpid())[1:])
-
-
-@pytest.fixture
-def template() -> None:
-    """Start the process that all fork servers of the tests come from: `children` has it from then on."""
-    ForkServer(("torch",)).close()
 
 
 def logs(run: RunDirectory) -> set[str]:

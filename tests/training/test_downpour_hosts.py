@@ -19,7 +19,7 @@ from cotswold.recipe import load
 from cotswold.run import Stop
 from cotswold.training import StoreJob
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 
 def started() -> list[int]:

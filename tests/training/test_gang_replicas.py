@@ -23,7 +23,7 @@ from cotswold.training import Resume, StoreJob, open_job
 from cotswold.training.downpour import settings_of, work_of
 from cotswold.training.patterns import write_rows
 
-pytestmark = pytest.mark.usefixtures("cold_interpreters")  # they look at the tree of processes
+pytestmark = pytest.mark.usefixtures("cold_interpreters")  # as users start them
 
 WORK = "cotswold.training.gang_replica"
 

@@ -31,6 +31,8 @@ from cotswold.training.losses import named_loss
 from cotswold.training.patterns import SamplePatterns
 from cotswold.training.works import INHERITED, ModuleWork
 
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
+
 Data = tuple[Tensor, Tensor]
 
 
@@ -123,7 +125,6 @@ def children(pid: int) -> list[int]:
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("cold_interpreters")  # it looks at the tree of processes
 @pytest.mark.parametrize("who", ["leader", "rank 1"])
 def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
     who: str, data: Data, tmp_path: Path

@@ -22,6 +22,8 @@ from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
+
 
 def _train(
     grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool, dies_at: int | None

@@ -15,7 +15,6 @@ import torch
 from tests.training.runs import bits, events, finish, last, losses
 from tests.training.small import supervised
 from tests.training.test_data_servers import children, with_servers
-from tests.training.test_data_servers import template as template
 
 from cotswold.cluster.data_pool import PoolSettings
 from cotswold.cluster.replicas import Replicas, open_replicas
@@ -35,7 +34,7 @@ from cotswold.training.patterns import write_rows
 from cotswold.training.served_patterns import PoolPlace
 from cotswold.training.varying import varying_of
 
-pytestmark = pytest.mark.usefixtures("template")
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
 LAYERS = """
 [[network.layers]]
