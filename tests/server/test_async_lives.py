@@ -19,7 +19,7 @@ from cotswold.simulate.network import Faults
 LIVES = 16 * FUZZ
 """A case and world."""
 CASES = 2
-FEW = 6 * FUZZ
+FEW = 10 * FUZZ
 """Lives of each world that every run of the tests judges; the cases are long tests."""
 
 QUIET = World(Pace(2))
