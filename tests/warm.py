@@ -23,7 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import util
@@ -56,7 +56,7 @@ _START_SECONDS = 120.0
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
 _cold_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # what is replaced
-_cold_spawn = util.spawnv_passfds  # type: ignore[attr-defined]  # what is replaced
+_cold_spawn: Callable[..., int] = util.spawnv_passfds
 _SIGNATURE = inspect.signature(_cold_child)
 
 is_cold = False
@@ -220,7 +220,7 @@ def nest(control: socket.socket) -> None:
 def replace() -> None:
     """Have `subprocess` and `multiprocessing` ask the template."""
     subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]  # nothing public
-    util.spawnv_passfds = _spawn  # type: ignore[attr-defined]  # nothing public
+    util.spawnv_passfds = _spawn  # type: ignore[assignment]  # it takes whatever that does
 
 
 @contextmanager
@@ -322,4 +322,4 @@ def _spawn(path: str | bytes, words: Sequence[str], files: Sequence[int]) -> int
     kept = {number: number for number in (0, 1, 2, *map(int, files))}
     how = {"umask": mask, "session": False, "group": -1, "bound": False}
     pid = _forked([path, *words[1:]], os.environ, kept, **how)
-    return _cold_spawn(path, words, files) if pid is None else pid  # type: ignore[no-any-return]  # untyped
+    return _cold_spawn(path, words, files) if pid is None else pid

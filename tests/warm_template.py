@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import gc
 import importlib
+import io
 import json
 import os
 import random
@@ -269,6 +270,7 @@ def _begin(request: Mapping[str, Any], search_path: list[str]) -> None:
         mode = "w" if number else "r"
         stream = open(number, mode, -1, before.encoding, before.errors, closefd=False)  # noqa: SIM115
         by_line = (number == 2 or os.isatty(number)) and not unbuffered
+        assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(line_buffering=by_line, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
