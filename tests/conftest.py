@@ -34,7 +34,7 @@ if "COTSWOLD_CACHE" not in os.environ:
     os.environ["COTSWOLD_CACHE"] = str(cache)
 
 
-HARDWARE = ("no CUDA device", "this processor does not multiply pairs of bfloat16")
+HARDWARE = ("no CUDA device",)
 """Reasons for a skip that no installation mends, as they begin."""
 
 

@@ -1,4 +1,4 @@
-"""Runs bfloat16 products between pages that cannot be touched; a script, for it may die.
+"""Runs products of half precision between pages that cannot be touched; a script, for it may die.
 
 Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
 
@@ -12,7 +12,7 @@ import sys
 
 import torch
 from tests.kernels.guarded import TILES, Guard, any_layer
-from tests.kernels.operations import KERNELS, forced, operands, run
+from tests.kernels.operations import KERNELS, forced, operands, processors, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
@@ -21,11 +21,17 @@ from cotswold.kernels.products.problem import Overrides
 
 
 def run_between(
-    operation: str, layer: BlockLocal, images: int, pitch: int, setting: Overrides, at_end: bool
+    operation: str,
+    layer: BlockLocal,
+    images: int,
+    pitch: int,
+    setting: Overrides,
+    at_end: bool,
+    dtype: torch.dtype,
 ) -> None:
     """Once on ordinary memory, once on guarded."""
     guard = Guard(at_end)
-    first, second = operands(operation, layer, images, torch.bfloat16)
+    first, second = operands(operation, layer, images, dtype)
     expected = run(operation, layer, (first, second), setting)
     pair = guard.like(first, pitch, True), guard.like(second, pitch, True)
     out = guard.like(expected, pitch, False)
@@ -47,11 +53,14 @@ def main(seed: str, cases: int) -> None:
     chance = random.Random(seed)
     for _ in range(cases):
         (operation, few), layer = chance.choice(KERNELS), any_layer(chance)
-        images, setting = chance.randint(1, 70), forced(*chance.choice(TILES), few=few)
+        processor, dtype = chance.choice(processors()), chance.choice([torch.bfloat16, torch.float16])
+        tile = chance.choice(TILES)
+        images, setting = chance.randint(1, 70), forced(*tile, processor=processor, few=few)
         pair_driver.CHUNK = chance.choice([1, 1024])
         pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
-        print(operation, layer, images, pitch, setting.tile, pair_driver.CHUNK, at_end, flush=True)
-        run_between(operation, layer, images, pitch, setting, at_end)
+        told = processor.isa, dtype, pair_driver.CHUNK
+        print(operation, layer, images, pitch, setting.tile, at_end, *told, flush=True)
+        run_between(operation, layer, images, pitch, setting, at_end, dtype)
     print("alive")
 
 

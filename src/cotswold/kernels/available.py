@@ -18,6 +18,7 @@ from cotswold.errors import MachineError, UserError
 
 VARIABLE = "COTSWOLD_KERNELS"
 DTYPES = (torch.float32, torch.float64)
+HALVES = (torch.bfloat16, torch.float16)
 
 
 P = ParamSpec("P")
@@ -38,16 +39,19 @@ def usable(x: Tensor) -> bool:
 
 
 def multiplies(x: Tensor) -> bool:
-    """Whether products of a tensor go there: as `usable`, and bfloat16 where the processor multiplies it."""
-    if x.dtype != torch.bfloat16:
+    """Whether products of a tensor go there: as `usable`, and half precision."""
+    if x.dtype not in HALVES:
         return usable(x)
-    return x.device.type == "cpu" and chosen() == "llvm" and _has_pairs()
+    return x.device.type == "cpu" and chosen() == "llvm" and (x.dtype == torch.bfloat16 or _has_float16())
 
 
-def widens(x: Tensor) -> bool:
-    """Whether products of a tensor go there as float32: half precision that the processor lacks."""
-    narrow = x.dtype in (torch.bfloat16, torch.float16)
-    return narrow and x.device.type == "cpu" and chosen() == "llvm" and not multiplies(x)
+@lru_cache(maxsize=1)
+def _has_float16() -> bool:
+    """Whether this processor converts float16; bfloat16 needs no instruction of its own."""
+    from cotswold.kernels.machine.processor import this_processor
+
+    here = this_processor()
+    return here is not None and (here.isa != "avx2" or "+f16c" in here.features.split(","))
 
 
 def on_cuda(x: Tensor) -> bool:
@@ -58,15 +62,6 @@ def on_cuda(x: Tensor) -> bool:
     from cotswold.kernels.cuda.launch import available
 
     return x.dtype in TAKEN and available()
-
-
-@lru_cache(maxsize=1)
-def _has_pairs() -> bool:
-    from cotswold.kernels.machine.processor import this_processor
-    from cotswold.kernels.microkernels import pairs
-
-    here = this_processor()
-    return here is not None and pairs.available(here)
 
 
 def chosen() -> str:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 
+HALVES = ("bfloat16", "float16")
+"""Types of 16 bits, whose products are summed in float32."""
 LOW_ADDRESS = 1 << 40
 """Addresses below this are compared with what a tensor without memory reports: 0 plus its offset."""
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region
 from cotswold.kernels import cuda
-from cotswold.kernels.available import multiplies, on_cuda, or_torch, widens
+from cotswold.kernels.available import multiplies, on_cuda, or_torch
 from cotswold.kernels.operands import pitches_of
-from cotswold.ops import batched, widened
+from cotswold.ops import batched
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.order import arranged
 
@@ -36,8 +36,6 @@ def output_of(layer: BlockLocal) -> MapShape:
 @or_torch
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
-    if widens(x):
-        return widened.product(x, filters, layer)
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
     filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
@@ -141,8 +139,6 @@ def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor
 @or_torch
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
-    if widens(y):
-        return widened.adjoint(y, filters, layer)
     if not multiplies(y) and not on_cuda(y):
         return batched.adjoint(y, filters, layer)
     y, filters = arranged(y), filters.contiguous()
@@ -157,8 +153,6 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 @or_torch
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
-    if widens(x):
-        return widened.outer(delta, x, layer)
     if not multiplies(x) and not on_cuda(x):
         return batched.outer(delta, x, layer)
     delta, x = arranged(delta), arranged(x)

@@ -19,8 +19,14 @@ SHORT = ir.IntType(32)
 BIT = ir.IntType(1)
 POINTER = ir.PointerType()
 NOTHING = ir.VoidType()
-SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), "bfloat16": ir.IntType(16)}
-"""Numbers as LLVM has them; a bfloat16 is moved as 16 bits, and `pairs` knows how it is multiplied."""
+SCALARS = {
+    "float32": ir.FloatType(),
+    "float64": ir.DoubleType(),
+    "bfloat16": ir.IntType(16),
+    "float16": ir.IntType(16),
+}
+"""Numbers as LLVM has them; half precision is moved as 16 bits, and `pairs` knows how it is multiplied."""
+BYTES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 def integer(value: int) -> ir.Constant:
@@ -43,7 +49,7 @@ class Lanes:
     @property
     def scalar_bytes(self) -> int:
         """Bytes of one number."""
-        return {"float32": 4, "float64": 8, "bfloat16": 2}[self.dtype]
+        return BYTES[self.dtype]
 
     @property
     def type(self) -> ir.VectorType:

@@ -20,7 +20,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Window
 
 Array = NDArray[np.float64]
-ROUNDING = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.0}
+ROUNDING = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.0, "float16": 0.0}
 """The error that a result may have that is no whole number, as a part of the largest."""
 CURVES: dict[str, Callable[[Array], Array]] = {
     "identity": lambda y: y,

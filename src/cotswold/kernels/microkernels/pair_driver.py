@@ -1,16 +1,17 @@
-"""The walk through the tasks of a plan for bfloat16: what one thread does.
+"""The walk through the tasks of a plan for half precision: what one thread does.
 
 Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, what a table means.
 
 For a task, tiles of lanes go outermost, then chunks of entries: what a tile of lanes needs of B is packed
-once a chunk and meets every tile of rows. Where rows of A adjoin, A is packed as well, some tiles of rows at
-a time, each of which meets some tiles of lanes. Between chunks the sums of all rows stay in scratch, in
-float32.
+once a chunk and meets every tile of rows. Where a unit is one number, the first tile of rows packs B while it
+multiplies, and a tile of rows of a few images never reads it packed. Where rows of A adjoin, A is packed as
+well, some tiles of rows at a time, each of which meets some tiles of lanes. Between chunks the sums of all
+rows stay in scratch, in float32.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from llvmlite import ir
@@ -25,31 +26,41 @@ from cotswold.kernels.microkernels.driver import (
     Task,
     write_work,
 )
-from cotswold.kernels.microkernels.pair_tile import write_pair_tile
+from cotswold.kernels.microkernels.pair_tile import UnitForm, write_pair_tile
 from cotswold.kernels.microkernels.pairs import (
-    LANES,
-    NUMBERS,
-    SUM_NUMBERS,
-    pair_at,
+    UNIT_NUMBERS,
+    Units,
+    unit_at,
     write_packing,
     write_packing_transposed,
 )
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, heights
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, heights
 
 KINDS = ("product", "product_few", "adjoint", "outer")
-"""The kinds of kernel that there are for bfloat16."""
+"""The kinds of kernel that there are for half precision."""
 CHUNK = 1024
-"""About how many k make a chunk: what is packed of them fits the second cache."""
+"""About how many k of pairs make a chunk: what is packed of them fits the second cache."""
 LANE_TILES = 4
-"""Tiles of lanes whose B is packed at a time, if A is packed too."""
+"""Tiles of lanes whose B is packed at a time."""
 PANEL_ROWS = 128
 """About as many rows of A are packed at a time."""
+_UNITS_A_LINE = LINE_BYTES // 4
 _FIELD_A, _FIELD_B = 0, 1
 
 
-def _lane_tiles(kind: str) -> int:
-    """Tiles of lanes that packed A meets; where A is not packed, B of one is kept near."""
-    return LANE_TILES if kind in ("product", "product_few") else 1
+def chunk(units: Units) -> int:
+    """About how many k make a chunk; fewer where a unit is one number, so that B of a tile is kept near."""
+    return CHUNK if units.paired else CHUNK // 4
+
+
+def packs_a(kind: ProductKind, units: Units) -> bool:
+    """Whether A is packed: where rows adjoin, but for those of a few images, which are read as they lie."""
+    return kind.rows_adjoin and (units.paired or not kind.scatter)
+
+
+def _lane_tiles(kind: ProductKind, units: Units) -> int:
+    """Tiles of lanes whose B is packed at a time; one of pairs where A is not packed, which is kept near."""
+    return LANE_TILES if kind.rows_adjoin or not units.paired else 1
 
 
 def _panel_tiles(tile: Tile) -> int:
@@ -58,13 +69,14 @@ def _panel_tiles(tile: Tile) -> int:
 
 
 def _panel_pitch(tile: Tile) -> int:
-    """Pairs between rows of packed A; an odd number of lines, so that they fall into all sets of a cache."""
-    return (-(-_panel_tiles(tile) * tile.rows // LANES) | 1) * LANES
+    """Units between rows of packed A; an odd number of lines, so that they fall into all sets of a cache."""
+    return (-(-_panel_tiles(tile) * tile.rows // _UNITS_A_LINE) | 1) * _UNITS_A_LINE
 
 
 def scratch(
     tables: tuple[NDArray[np.int64], NDArray[np.int64]],
     kind: ProductKind,
+    units: Units,
     tile: Tile,
     chunk: int,
     transposed: int,
@@ -78,24 +90,24 @@ def scratch(
         return 0, 0, 0, 0
     entries, tiles = (int(tables[0][:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
     longest = int(tables[1][:, 2].max(initial=0))
-    pairs = min(chunk, entries) * -(-longest // 2)
-    at_once = _lane_tiles(kind.name)
-    packed_b = at_once * (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
-    packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind.rows_adjoin else 0
-    sums = at_once * tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
+    rows = min(chunk, entries) * -(-longest // units.k)
+    at_once, lanes = _lane_tiles(kind, units), units.lanes
+    packed_b = at_once * (rows + lanes) * tile.vectors * lanes * UNIT_NUMBERS
+    packed_a = rows * _panel_pitch(tile) * UNIT_NUMBERS if packs_a(kind, units) else 0
+    sums = at_once * tiles * tile.rows * tile.vectors * lanes * UNIT_NUMBERS if entries > chunk else 0
     end = packed_b + packed_a + sums
     return end + (transposed if kind.scatter else 0), packed_b, packed_b + packed_a, end
 
 
-def write_pair_kernel(kind: ProductKind, tile: Tile, triple: str) -> ir.Module:
+def write_pair_kernel(kind: ProductKind, units: Units, tile: Tile, triple: str) -> ir.Module:
     """A module with one function, ``work(job)``: tasks of the job until none is left."""
-    assert kind.name in KINDS, f"there is no kernel for bfloat16 that does {kind.name}"
-    module = ir.Module(f"{kind.name}_bfloat16_{tile}")
+    assert kind.name in KINDS, f"there is no kernel for {units.dtype} that does {kind.name}"
+    module = ir.Module(f"{kind.name}_{units.dtype}_{tile}")
     module.triple = triple
-    functions = _Functions(module, kind, tile)
+    functions = _Functions(module, kind, units, tile)
     write_work(
         module,
-        NUMBERS,
+        units.numbers,
         lambda w, job, task, scratch: _Task(w, functions, kind, tile, job, task, scratch).write(),
     )
     return module
@@ -104,21 +116,33 @@ def write_pair_kernel(kind: ProductKind, tile: Tile, triple: str) -> ir.Module:
 class _Functions:
     """The tiles and packings of a kernel."""
 
-    def __init__(self, module: ir.Module, kind: ProductKind, tile: Tile) -> None:
-        tiles = []
-        for rows in heights(tile):
-            for vectors in range(1, tile.vectors + 1):
-                name = f"tile_{rows}x{vectors}_masked"
-                tiles.append(write_pair_tile(module, name, Tile(rows, vectors), kind.rows_adjoin, True))
-            shape = Tile(rows, tile.vectors)
-            tiles.append(write_pair_tile(module, f"tile_{shape}", shape, kind.rows_adjoin, False))
-        packings = [write_packing(module, vectors) for vectors in range(1, tile.vectors + 1)]
-        self.tiles, self.packings = _table(module, "tiles", tiles), _table(module, "packings", packings)
-        self.transposed = write_packing_transposed(module) if kind.gather else None
+    def __init__(self, module: ir.Module, kind: ProductKind, units: Units, tile: Tile) -> None:
+        self.units = units
+        self.packs = packs_a(kind, units)
+        form = UnitForm(kind.rows_adjoin, self.packs)
+        self.tiles = self.fresh = None
+        if not units.paired and not kind.gather:
+            self.fresh = _tiles(module, units, tile, replace(form, fresh=True))
+        if not kind.scatter or units.paired:
+            self.tiles = _tiles(module, units, tile, form)
+        packings = [write_packing(module, units, vectors) for vectors in range(1, tile.vectors + 1)]
+        self.packings = _table(module, "packings", packings)
+        self.transposed = write_packing_transposed(module, units) if kind.gather else None
         numbers = ir.ArrayType(INT, len(heights(tile)))
         self.heights = ir.GlobalVariable(module, numbers, "heights")
         self.heights.linkage, self.heights.global_constant = "internal", True
         self.heights.initializer = ir.Constant(numbers, list(heights(tile)))
+
+
+def _tiles(module: ir.Module, units: Units, tile: Tile, form: UnitForm) -> ir.GlobalVariable:
+    found, name = [], "fresh" if form.fresh else "tile"
+    for rows in heights(tile):
+        for vectors in range(1, tile.vectors + 1):
+            shape = Tile(rows, vectors)
+            found.append(write_pair_tile(module, f"{name}_{shape}_masked", units, shape, form, True))
+        shape = Tile(rows, tile.vectors)
+        found.append(write_pair_tile(module, f"{name}_{shape}", units, shape, form, False))
+    return _table(module, f"{name}s", found)
 
 
 def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.GlobalVariable:
@@ -164,6 +188,7 @@ class _Task:
         scratch: ir.Value,
     ) -> None:
         self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
+        self.units, self.lanes = functions.units, functions.units.lanes
         self.job, self.task, self.packed_b = job, task, scratch
         self.packed_a = w.at(scratch, w.field(job, ProductJob.PACKED_A))
         self.sums = w.at(scratch, w.field(job, ProductJob.SUMS))
@@ -190,7 +215,7 @@ class _Task:
         """The loops over groups of tiles of lanes, and over chunks of entries."""
         w, task = self.w, self.task
         count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.SECTION)
-        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind.name)
+        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind, self.units)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
         with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
@@ -202,9 +227,10 @@ class _Task:
             self.added = part.index
             last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
             self.final = w.b.zext(last_one, INT)
-            with loop(w, self.many) as across:
-                self._write_packing_of_b(self._lane_tile(across.index))
-            if self.kind.rows_adjoin:
+            if self.functions.fresh is None:
+                with loop(w, self.many) as across:
+                    self._write_packing_of_b(self._lane_tile(across.index))
+            if self.functions.packs:
                 self._write_panels()
             else:
                 self._write_rows()
@@ -218,7 +244,7 @@ class _Task:
         with loop(w, w.field(self.task, Task.LANES)) as lanes:
             place = w.at(self.map, w.field(self.neurons, lanes.index))
             with loop(w, w.field(self.job, ProductJob.IMAGES), w.at(self.c, lanes.index)) as rows:
-                number = w.b.load(rows.values[0], typ=NUMBERS.scalar, align=2)
+                number = w.b.load(rows.values[0], typ=w.lanes.scalar, align=2)
                 w.b.store(number, w.at(place, rows.index), align=2)
                 rows.next = [w.at(rows.values[0], pitch)]
 
@@ -229,16 +255,16 @@ class _Task:
         lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
         vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A begins where the packed B of a whole group ends
-        size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind.name)))
+        size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
         return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
 
     def _write_packing_of_b(self, tile: _LaneTile) -> None:
-        w, pitch = self.w, self.w.b.mul(tile.vectors, integer(LANES))
+        w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
         if self.functions.transposed is None:
             source = w.at(self.b, tile.lane)
             self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
             return
-        lanes = w.b.add(w.b.sub(pitch, integer(LANES)), tile.last)
+        lanes = w.b.add(w.b.sub(pitch, integer(self.lanes)), tile.last)
         places = w.slot(self.neurons, tile.lane)
         arguments = [self.now, self.here, self.b, places, lanes, tile.packed, pitch]
         w.b.call(self.functions.transposed, arguments)
@@ -270,7 +296,8 @@ class _Task:
             lanes = self._lane_tile(across.index)
             with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
                 rows = self._row_tile(down.index)
-                self._write_tile(lanes, rows, [self.now, self.here, w.at(self.a, rows.a), self.a_pitch])
+                operands = [self.now, self.here, w.at(self.a, rows.a), self.a_pitch]
+                self._write_any_tile(lanes, rows, operands, operands)
 
     def _write_panels(self) -> None:
         """The same where rows of A adjoin: some tiles of rows at a time, for which A is packed first."""
@@ -286,19 +313,20 @@ class _Task:
                 lanes = self._lane_tile(across.index)
                 with loop(w, here) as down:
                     rows = self._row_tile(w.b.add(panel.index, down.index))
-                    packed = pair_at(w, self.packed_a, w.b.sub(rows.a, first))
-                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.shl(pairs, integer(1))))
-                    self._write_tile(lanes, rows, [ahead, pairs, packed, integer(_panel_pitch(self.tile))])
+                    packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
+                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.mul(pairs, integer(self.units.k))))
+                    where = [packed, integer(_panel_pitch(self.tile))]
+                    self._write_any_tile(lanes, rows, [ahead, pairs, *where], [self.now, self.here, *where])
 
     def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
         """Pack so many rows of A, from the first on; returns the rows of pairs, which are k here."""
-        w, widest = self.w, self.tile.vectors * LANES
+        w, widest = self.w, self.tile.vectors * self.lanes
         with loop(w, rows, integer(0), step=widest) as turn:
             left = w.least(w.b.sub(rows, turn.index), integer(widest))
-            vectors = w.b.sdiv(w.b.add(left, integer(LANES - 1)), integer(LANES))
-            last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(LANES)))
+            vectors = w.b.sdiv(w.b.add(left, integer(self.lanes - 1)), integer(self.lanes))
+            last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
             source = w.at(self.a, w.b.add(first, turn.index))
-            out, pitch = pair_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
+            out, pitch = unit_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
             turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
         return turn.values[0]
 
@@ -315,12 +343,30 @@ class _Task:
         record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
         return _RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
 
-    def _write_tile(self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]) -> None:
+    def _write_any_tile(
+        self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value], fresh: list[ir.Value]
+    ) -> None:
+        """A tile; the first of each tile of lanes packs B, where it was not packed before."""
+        w, functions = self.w, self.functions
+        if functions.fresh is None or functions.tiles is None:
+            self._write_tile(functions.fresh or functions.tiles, lanes, rows, operands)
+            return
+        is_first = w.b.icmp_signed("==", rows.number, integer(0))
+        with w.b.if_else(is_first) as (first, others):
+            with first:
+                self._write_tile(functions.fresh, lanes, rows, fresh)
+            with others:
+                self._write_tile(functions.tiles, lanes, rows, operands)
+
+    def _write_tile(
+        self, tiles: ir.GlobalVariable, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]
+    ) -> None:
         w = self.w
         which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
         before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
-        size = integer(self.tile.rows * self.tile.vectors * LANES)
-        sums = pair_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
-        arguments = [*operands, lanes.packed, sums, w.at(self.c, lanes.lane)]
+        size = integer(self.tile.rows * self.tile.vectors * self.lanes)
+        sums = unit_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
+        arguments = [*operands, lanes.packed, w.at(self.b, lanes.lane), self.b_pitch]
+        arguments += [sums, w.at(self.c, lanes.lane)]
         arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
-        self._call(self.functions.tiles, which, NOTHING, arguments)
+        self._call(tiles, which, NOTHING, arguments)

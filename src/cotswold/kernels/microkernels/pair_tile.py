@@ -1,164 +1,225 @@
-"""The micro-kernel for bfloat16: one register tile of float32 sums of products of pairs.
+"""The micro-kernel for half precision: one register tile of float32 sums of products of units.
 
-Knows: rows and vectors of a tile, how its operands are addressed. Does not know: layers, how pairs are made.
+Knows: rows and vectors of a tile, how its operands are addressed. Does not know: layers, how units are made.
 
-It is `tile` with two k a turn: B is packed, whole vectors of pairs one after the other. Where rows of A
-adjoin, A is packed too; else pairs of k are neighbours in A already. Sums stay in float32, in scratch where
-they pass through memory between two calls, and are rounded once.
+It is `tile` for units. B is packed, whole vectors of units one after the other, or a tile packs it on the
+way. Where rows of A adjoin, A is packed too, or read as it lies; else neighbours of k are neighbours in A.
+Sums stay in float32, in scratch where they pass through memory between two calls, and are rounded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
-from cotswold.kernels.microkernels.pairs import (
-    LANES,
-    NUMBERS,
-    SUMS,
-    add_products,
-    pair_at,
-    read_pairs,
-    read_sums,
-    spread_pair,
-    spread_single,
-    write_rounded,
-    write_sums,
-)
+from cotswold.kernels.microkernels.pairs import Units, unit_at
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
 
-_NUMBERS_A_LINE = LINE_BYTES // NUMBERS.scalar_bytes
+_NUMBERS_A_LINE = LINE_BYTES // 2
+
+
+@dataclass(frozen=True)
+class UnitForm:
+    """Where a tile finds its operands.
+
+    ``rows_adjoin``: as in `tile.TileForm`. ``packed``: A is packed. ``fresh``: B is not packed yet; the tile
+    reads B where it lies, and packs it.
+    """
+
+    rows_adjoin: bool
+    packed: bool = False
+    fresh: bool = False
 
 
 def write_pair_tile(
-    module: ir.Module, name: str, shape: Tile, rows_adjoin: bool, masked: bool
+    module: ir.Module, name: str, units: Units, shape: Tile, form: UnitForm, masked: bool
 ) -> ir.Function:
-    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist in C.
+    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
-    Its arguments: entries, their number (where rows adjoin: what is needed later of A, rows of pairs), A, its
-    pitch (in pairs, where rows adjoin), packed B, sums in scratch, C, the rows' offsets in C, lanes in the
-    last vector, whether sums begin in scratch (not 0) or at 0, whether they are finished, for C, (not 0) or
-    go to scratch.
+    Its arguments: entries, their number (where both operands are packed: what is needed later of A, rows of
+    units), A, its pitch (in units, where it is packed), packed B, B where it lies, its pitch, sums in
+    scratch, C, the rows' offsets in C, lanes in the last vector, whether sums begin in scratch (not 0) or at
+    0, whether they are finished, for C, (not 0) or go to scratch.
     """
     kind = ir.FunctionType(
-        NOTHING, [POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, POINTER, INT, INT, INT]
+        NOTHING,
+        [POINTER, INT, POINTER, INT, POINTER, POINTER, INT, POINTER, POINTER, POINTER, INT, INT, INT],
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    entries, count, a, a_pitch, b, scratch, c, offsets, last, keep, final = function.args
-    w = Writer(function, NUMBERS)
+    *operands, scratch, c, offsets, last, keep, final = function.args
+    w = Writer(function, units.numbers)
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
-    begun = _begun(w, shape, scratch, keep)
-    walk = _adjoining if rows_adjoin else _by_entries
-    sums = walk(w, shape, (entries, count, a, a_pitch, b), begun)
+    walk = _Walk(w, units, shape, form, last if masked else None)
+    sums = walk.write(operands, _begun(w, units, len(flat), scratch, keep))
     with w.b.if_else(w.b.icmp_signed("!=", final, integer(0))) as (finished, unfinished):
         with finished:
-            mask = w.first_lanes(last) if masked else None
             for (row, v), value in zip(flat, sums, strict=True):
-                place = w.at(w.at(c, w.field(offsets, row)), v * LANES)
-                write_rounded(w, place, value, mask if v == shape.vectors - 1 else None)
+                place = w.at(w.at(c, w.field(offsets, row)), v * units.lanes)
+                units.write(w, place, value, last if masked and v == shape.vectors - 1 else None)
         with unfinished:
             for i, value in enumerate(sums):
-                write_sums(w, pair_at(w, scratch, i * LANES), value)
+                w.b.store(value, unit_at(w, scratch, i * units.lanes), align=4)
     w.b.ret_void()
     return function
 
 
-def _begun(w: Writer, shape: Tile, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
+def _begun(w: Writer, units: Units, count: int, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
     """The sums of the call before, or zeros."""
-    count = shape.rows * shape.vectors
-    before = w.b.block
+    before, kind = w.b.block, units.sums.type
     with w.b.if_then(w.b.icmp_signed("!=", keep, integer(0))):
-        old = [read_sums(w, pair_at(w, scratch, i * LANES)) for i in range(count)]
+        places = [unit_at(w, scratch, i * units.lanes) for i in range(count)]
+        old = [w.b.load(place, typ=kind, align=4) for place in places]
         after = w.b.block
     found = []
     for value in old:
-        phi = w.b.phi(SUMS.type)
-        phi.add_incoming(SUMS.zero, before)
+        phi = w.b.phi(kind)
+        phi.add_incoming(units.sums.zero, before)
         phi.add_incoming(value, after)
         found.append(phi)
     return found
 
 
-Operands = tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value]
-"""The first arguments of a tile."""
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """The loops of a tile; ``last``: lanes of the last vector that exist, if not all."""
 
+    w: Writer
+    units: Units
+    shape: Tile
+    form: UnitForm
+    last: ir.Value | None
 
-def _adjoining(w: Writer, shape: Tile, operands: Operands, sums: list[ir.Value]) -> list[ir.Value]:
-    """The sums over all rows of packed pairs."""
-    ahead, pairs, a, a_pitch, b = operands
-    with loop(w, pairs, b, a, ahead, *sums) as turn:
-        here, row_pairs, later, *rest = turn.values
-        w.fetch_far(later)
-        vectors = _row(w, here, shape)
-        places = [pair_at(w, row_pairs, row) for row in range(shape.rows)]
-        rest = _added(w, shape, rest, vectors, lambda row: spread_pair(w, places[row]))
-        onward = pair_at(w, here, shape.vectors * LANES), pair_at(w, row_pairs, a_pitch)
-        turn.next = [*onward, pair_at(w, later, shape.rows), *rest]
-    return turn.values[3:]
+    def write(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+        """The sums over all k."""
+        packed = self.form.packed and not self.form.fresh
+        return (self._over_rows if packed else self._over_entries)(operands, sums)
 
+    def _over_rows(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+        """The sums over all rows of units, where both operands are packed."""
+        w = self.w
+        ahead, rows, a, a_pitch, b, *_ = operands
+        with loop(w, rows, b, a, ahead, *sums) as turn:
+            here, row_units, later, *rest = turn.values
+            w.fetch_far(later)
+            places = [unit_at(w, row_units, row) for row in range(self.shape.rows)]
+            rest = self._added(rest, self._row(here, here), lambda row: self.units.spread(w, places[row]))
+            turn.next = [self._below(here), unit_at(w, row_units, a_pitch)]
+            turn.next += [unit_at(w, later, self.shape.rows), *rest]
+        return turn.values[3:]
 
-def _by_entries(w: Writer, shape: Tile, operands: Operands, sums: list[ir.Value]) -> list[ir.Value]:
-    """The sums over entries, and over pairs of k that are neighbours in A."""
-    entries, count, a, a_pitch, b = operands
-    thrice = w.b.mul(a_pitch, integer(3))
-    steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
-    four = w.b.shl(a_pitch, integer(2))
+    def _over_entries(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+        """The sums over entries, and over k of each: two k a turn where they are neighbours in A."""
+        w, form = self.w, self.form
+        entries, count, a, a_pitch, b, source, pitch = operands
+        steps = [w.b.mul(a_pitch, integer(i)) for i in range(GROUP)]
+        with loop(w, count, a, b, *sums) as entry:
+            begin, here, *rest = entry.values
+            record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
+            k = w.field(record, 2)
+            groups = [begin if form.packed else w.at(a, w.field(record, 0))]
+            if not form.rows_adjoin:
+                for _ in range(GROUP, self.shape.rows, GROUP):
+                    groups.append(w.at(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
+                ahead = w.field(record, 3)
+                with loop(w, k, step=_NUMBERS_A_LINE) as line:
+                    for row in range(self.shape.rows):
+                        w.fetch(w.at(w.at(_place(w, groups, steps, row), ahead), line.index))
+            together = 1 if form.rows_adjoin else 2
+            first = w.at(source, w.field(record, 1))
+            with loop(w, w.b.sdiv(k, integer(together)), first, here, *groups, *rest) as turn:
+                there, here, *rest = turn.values
+                now, rest = rest[: len(groups)], rest[len(groups) :]
+                for number in range(-(-together // self.units.k)):
+                    if number:  # or LLVM reads both k at once, for which there are too few registers
+                        w.b.fence("acquire", "singlethread")
+                    factors = self._factors(now, steps, number)
+                    rest = self._added(rest, self._row(here, there), factors)
+                    there, here = w.at(there, pitch), self._below(here)
+                further = a_pitch if form.rows_adjoin else together
+                onward = [unit_at(w, p, a_pitch) if form.packed else w.at(p, further) for p in now]
+                turn.next = [there, here, *onward, *rest]
+            there, here, *rest = turn.values
+            now, rest = rest[: len(groups)], rest[len(groups) :]
+            if together > 1:
+                here, *rest = self._with_odd(
+                    k,
+                    (there, here, rest),
+                    lambda row: self.units.spread_first(w, _place(w, now, steps, row)),
+                )
+            entry.next = [now[0], here, *rest]
+        return entry.values[2:]
 
-    def place(groups: list[ir.Value], row: int) -> ir.Value:
-        return w.at(groups[row // GROUP], steps[row % GROUP])
+    def _factors(
+        self, groups: list[ir.Value], steps: list[ir.Value], number: int
+    ) -> Callable[[int], ir.Value]:
+        """What a row of B is multiplied with, by the row of A: of the first or the second k of a turn."""
+        w, units, first = self.w, self.units, groups[0]
 
-    with loop(w, count, b, *sums) as entry:
-        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        k, ahead = w.field(record, 2), w.field(record, 3)
-        groups = [w.at(a, w.field(record, 0))]
-        for _ in range(GROUP, shape.rows, GROUP):
-            groups.append(w.at(groups[-1], four))
-        with loop(w, k, step=_NUMBERS_A_LINE) as line:
-            for row in range(shape.rows):
-                w.fetch(w.at(w.at(place(groups, row), ahead), line.index))
-        with loop(w, w.b.ashr(k, integer(1)), *groups, *entry.values) as turn:
-            now, (here, *rest) = turn.values[: len(groups)], turn.values[len(groups) :]
-            vectors = _row(w, here, shape)
-            rest = _added(w, shape, rest, vectors, lambda row: spread_pair(w, place(now, row)))
-            turn.next = [*(w.at(p, 2) for p in now), pair_at(w, here, shape.vectors * LANES), *rest]
-        now, values = turn.values[: len(groups)], turn.values[len(groups) :]
-        before = w.b.block
+        def of_row(row: int) -> ir.Value:
+            if self.form.packed:
+                return units.spread(w, unit_at(w, first, row))
+            if not self.form.rows_adjoin:
+                return units.spread_of_two(w, _place(w, groups, steps, row), number)
+            if row | 1 < self.shape.rows:
+                return units.spread_of_two(w, w.at(first, row & ~1), row & 1)
+            return units.spread_first(w, w.at(first, row))
+
+        return of_row
+
+    def _with_odd(
+        self,
+        k: ir.Value,
+        before: tuple[ir.Value, ir.Value, list[ir.Value]],
+        factors: Callable[[int], ir.Value],
+    ) -> list[ir.Value]:
+        """Packed B and sums after the last k of an odd number, if there is one."""
+        w, block = self.w, self.w.b.block
+        there, here, sums = before
         with w.b.if_then(w.b.icmp_signed("!=", w.b.and_(k, integer(1)), integer(0))):
-            here, *rest = values
-            vectors = _row(w, here, shape)
-            rest = _added(w, shape, rest, vectors, lambda row: spread_single(w, place(now, row)))
-            odd = [pair_at(w, here, shape.vectors * LANES), *rest]
-            after = w.b.block
-        entry.next = []
-        for value, other in zip(values, odd, strict=True):
+            added = self._added(sums, self._row(here, there), factors)
+            odd, after = [self._below(here), *added], w.b.block
+        found = []
+        for value, other in zip([here, *sums], odd, strict=True):
             phi = w.b.phi(value.type)
-            phi.add_incoming(value, before)
+            phi.add_incoming(value, block)
             phi.add_incoming(other, after)
-            entry.next.append(phi)
-    return entry.values[1:]
+            found.append(phi)
+        return found
+
+    def _below(self, here: ir.Value) -> ir.Value:
+        """The next row of packed B."""
+        return unit_at(self.w, here, self.shape.vectors * self.units.lanes)
+
+    def _row(self, here: ir.Value, there: ir.Value) -> list[ir.Value]:
+        """A row of packed B; or of B where it lies, which is packed."""
+        w, units, found = self.w, self.units, []
+        for v in range(self.shape.vectors):
+            packed = unit_at(w, here, v * units.lanes)
+            if not self.form.fresh:
+                found.append(units.read(w, packed))
+                continue
+            count = self.last if v == self.shape.vectors - 1 else None
+            found.append(units.unit(w, units.load(w, w.at(there, v * units.lanes), count)))
+            w.b.store(found[-1], packed, align=4)
+        return found
+
+    def _added(
+        self, sums: list[ir.Value], row: list[ir.Value], factor: Callable[[int], ir.Value]
+    ) -> list[ir.Value]:
+        """Sums and the products of a row of B with the factors of all rows of A."""
+        found = list(sums)
+        for i in range(self.shape.rows):
+            one = factor(i)
+            for v, value in enumerate(row):
+                place = i * self.shape.vectors + v
+                found[place] = self.units.add_products(self.w, found[place], one, value)
+        return found
 
 
-def _row(w: Writer, pointer: ir.Value, shape: Tile) -> list[ir.Value]:
-    """A row of packed pairs of B."""
-    return [read_pairs(w, pair_at(w, pointer, v * LANES)) for v in range(shape.vectors)]
-
-
-def _added(
-    w: Writer,
-    shape: Tile,
-    sums: list[ir.Value],
-    vectors: list[ir.Value],
-    factor: Callable[[int], ir.Value],
-) -> list[ir.Value]:
-    """Sums and the products of a row of B with the factors of all rows."""
-    found = list(sums)
-    for row in range(shape.rows):
-        one = factor(row)
-        for v in range(shape.vectors):
-            i = row * shape.vectors + v
-            found[i] = add_products(w, found[i], one, vectors[v])
-    return found
+def _place(w: Writer, groups: list[ir.Value], steps: list[ir.Value], row: int) -> ir.Value:
+    return w.at(groups[row // GROUP], steps[row % GROUP])

@@ -1,13 +1,17 @@
-"""Pairs of bfloat16: how they are made, multiplied and summed in float32.
+"""Units of half precision: how they are made, multiplied and summed in float32.
 
-Knows: the processor's instruction for pairs, and the layouts in which pairs lie. Does not know: tiles, tasks.
+Knows: the processor's instruction for pairs, how a number is widened and rounded, the layouts of units. Does
+not know: tiles, tasks.
 
-One instruction adds two neighbouring products to each of 16 float32 sums. So the two neighbours, of k and
-k + 1, must share 32 bits: *packing* brings two rows of numbers into one row of such pairs. An odd k at an
-entry's end is paired with zeros on both sides. These instructions take subnormal numbers as 0.
+A unit takes 32 bits. Where the processor has an instruction for pairs of bfloat16, a unit is the numbers of
+k and k + 1: the instruction adds two neighbouring products to each float32 sum. An odd k at an entry's end
+is paired with zeros on both sides. These instructions take subnormal numbers as 0. Elsewhere a unit is one
+number in float32. *Packing* turns rows of numbers into rows of units.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -16,12 +20,11 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS
 from cotswold.kernels.microkernels.transpose import transposed
 
-LANES = 16
-"""Sums, and pairs, in a vector."""
-NUMBERS = Lanes("bfloat16", LANES)
-SUMS = Lanes("float32", LANES)
-SUM_NUMBERS = 2
-"""Numbers of bfloat16 in the place of a float32 or of a pair."""
+UNIT_NUMBERS = 2
+"""Numbers of 16 bits in the place of a unit or of a sum."""
+TOGETHER = 4
+"""Rows of units that are packed in a turn."""
+_HALF = ir.IntType(16)
 
 
 class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has no types
@@ -37,154 +40,267 @@ class _Bfloat(ir.Type):  # type: ignore[misc]  # llvmlite has no types
         return hash(_Bfloat)
 
 
-_PAIRS = ir.VectorType(SHORT, LANES)
-_OPERAND = ir.VectorType(_Bfloat(), 2 * LANES)
-_ROUNDED = ir.VectorType(_Bfloat(), LANES)
-_HALVES = ir.VectorType(ir.IntType(16), 2 * LANES)
-
-
 def available(processor: Processor) -> bool:
     """Whether a processor multiplies pairs."""
     features = processor.features.split(",")
     return processor.isa == "avx512" and {"+avx512bf16", "+avx512bw", "+avx512vl"} <= set(features)
 
 
-def pair_at(w: Writer, pointer: ir.Value, pairs: ir.Value | int) -> ir.Value:
-    """The address so many pairs, or float32 sums, further."""
-    index = integer(pairs) if isinstance(pairs, int) else pairs
+@dataclass(frozen=True)
+class Units:
+    """The units of a type on a processor: ``lanes`` in a vector; pairs of numbers, or single ones."""
+
+    dtype: str
+    lanes: int
+    paired: bool
+
+    @classmethod
+    def of(cls, dtype: str, processor: Processor) -> Units:
+        """Pairs where the processor multiplies them."""
+        return cls(dtype, processor.lanes("float32"), dtype == "bfloat16" and available(processor))
+
+    @property
+    def k(self) -> int:
+        """Numbers of a unit."""
+        return 2 if self.paired else 1
+
+    @property
+    def numbers(self) -> Lanes:
+        """A vector of numbers, as many as there are units in one."""
+        return Lanes(self.dtype, self.lanes)
+
+    @property
+    def sums(self) -> Lanes:
+        """A vector of sums."""
+        return Lanes("float32", self.lanes)
+
+    @property
+    def _integers(self) -> ir.VectorType:
+        return ir.VectorType(SHORT, self.lanes)
+
+    @property
+    def _type(self) -> ir.VectorType:
+        return self._integers if self.paired else self.sums.type
+
+    def read(self, w: Writer, pointer: ir.Value) -> ir.Value:
+        """A vector of packed units."""
+        return w.b.load(pointer, typ=self._type, align=4)
+
+    def load(self, w: Writer, pointer: ir.Value, count: ir.Value | None = None) -> ir.Value:
+        """A vector of numbers where they lie; with a ``count`` the first alone, the others are 0."""
+        return w.read(pointer) if count is None else _read_first(w, pointer, count, self.lanes)
+
+    def spread(self, w: Writer, pointer: ir.Value) -> ir.Value:
+        """One packed unit in every lane."""
+        return _spread(w, w.b.load(pointer, typ=self._type.element, align=4), self.lanes)
+
+    def spread_first(self, w: Writer, pointer: ir.Value) -> ir.Value:
+        """One number of memory as a unit in every lane, paired with 0; only it is read."""
+        number = w.b.load(pointer, typ=_HALF, align=2)
+        if self.paired:
+            return _spread(w, w.b.zext(number, SHORT), self.lanes)
+        if self.dtype == "float16":
+            return self.unit(w, _spread(w, number, self.lanes))
+        # a number in both halves of a lane needs no other instruction to come to 32 bits
+        return self._shifted(w, w.b.bitcast(_spread(w, number, 2 * self.lanes), self._integers))
+
+    def spread_of_two(self, w: Writer, pointer: ir.Value, number: int) -> ir.Value:
+        """The first or the second of two numbers of memory in every lane; of pairs both."""
+        if self.dtype == "float16":
+            return self.spread_first(w, w.at(pointer, number))
+        both = _spread(w, w.b.load(pointer, typ=SHORT, align=2), self.lanes)
+        if self.paired:
+            return both
+        if number == 0:
+            return self._shifted(w, both)
+        return w.b.bitcast(w.b.and_(both, ir.Constant(both.type, [-1 << 16] * self.lanes)), self._type)
+
+    def unit(self, w: Writer, numbers: ir.Value) -> ir.Value:
+        """A vector of units of so many numbers, neighbours in memory."""
+        if self.paired:
+            return w.b.bitcast(numbers, self._type)
+        if self.dtype == "float16":
+            return w.b.fpext(w.b.bitcast(numbers, ir.VectorType(ir.HalfType(), self.lanes)), self._type)
+        return self._shifted(w, w.b.zext(numbers, self._integers))
+
+    def _shifted(self, w: Writer, bits: ir.Value) -> ir.Value:
+        return w.b.bitcast(w.b.shl(bits, ir.Constant(bits.type, [16] * self.lanes)), self._type)
+
+    def add_products(self, w: Writer, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """``sums + a b`` for every number of every unit."""
+        kind = self.sums.type
+        if not self.paired:
+            fused = declare(w.function.module, f"llvm.fma.v{self.lanes}f32", kind, [kind] * 3)
+            return w.b.call(fused, [a, b, sums])
+        operand = ir.VectorType(_Bfloat(), self.k * self.lanes)
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        function = declare(w.function.module, name, kind, [kind, operand, operand])
+        return w.b.call(function, [sums, w.b.bitcast(a, operand), w.b.bitcast(b, operand)])
+
+    def rounded(self, w: Writer, sums: ir.Value) -> ir.Value:
+        """Sums as numbers: the nearest, or the even one of two."""
+        kind = ir.VectorType(_HALF, self.lanes)
+        if self.dtype == "float16":
+            return w.b.bitcast(w.b.fptrunc(sums, ir.VectorType(ir.HalfType(), self.lanes)), kind)
+        if self.paired:
+            return w.b.bitcast(w.b.fptrunc(sums, ir.VectorType(_Bfloat(), self.lanes)), kind)
+        half, up, down, most = (ir.Constant(self._integers, [n] * self.lanes) for n in (16, 15, 31, 0x7FFF))
+        bits = w.b.bitcast(sums, self._integers)
+        odd = w.b.lshr(w.b.shl(bits, up), down)
+        # sums that are NaN are quiet: their upper half is NaN, and stays as it is
+        numbers = w.b.sext(w.b.fcmp_ordered("ord", sums, sums), self._integers)
+        nearest = w.b.add(bits, w.b.and_(w.b.add(odd, most), numbers))
+        return w.b.trunc(w.b.lshr(nearest, half), kind)
+
+    def write(self, w: Writer, pointer: ir.Value, sums: ir.Value, count: ir.Value | None) -> None:
+        """Store rounded sums; with a ``count`` the first lanes alone, at least one."""
+        values = self.rounded(w, sums)
+        if count is None:
+            w.b.store(values, pointer, align=2)
+            return
+        with w.b.if_else(_are_all(w, count, self.lanes), likely=True) as (whole, part):
+            with whole:
+                w.b.store(values, pointer, align=2)
+            with part:
+                _write_first(w, pointer, values, count)
+
+
+def unit_at(w: Writer, pointer: ir.Value, units: ir.Value | int) -> ir.Value:
+    """The address so many units, or float32 sums, further."""
+    index = integer(units) if isinstance(units, int) else units
     return w.b.gep(pointer, [index], source_etype=SHORT)
 
 
-def read_pairs(w: Writer, pointer: ir.Value) -> ir.Value:
-    """A vector of packed pairs."""
-    return w.b.load(pointer, typ=_PAIRS, align=4)
-
-
-def spread_pair(w: Writer, pointer: ir.Value) -> ir.Value:
-    """Two neighbouring numbers in every lane; they may begin at any number."""
-    return w.spread_value(w.b.load(pointer, typ=SHORT, align=2))
-
-
-def spread_single(w: Writer, pointer: ir.Value) -> ir.Value:
-    """One number in every lane, paired with 0; only it is read."""
-    return w.spread_value(w.b.zext(w.b.load(pointer, typ=ir.IntType(16), align=2), SHORT))
-
-
-def add_products(w: Writer, sums: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """``sums + a b`` for both numbers of every pair."""
-    name = "llvm.x86.avx512bf16.dpbf16ps.512"
-    function = declare(w.function.module, name, SUMS.type, [SUMS.type, _OPERAND, _OPERAND])
-    return w.b.call(function, [sums, w.b.bitcast(a, _OPERAND), w.b.bitcast(b, _OPERAND)])
-
-
-def read_sums(w: Writer, pointer: ir.Value) -> ir.Value:
-    """A vector of float32."""
-    return w.b.load(pointer, typ=SUMS.type, align=4)
-
-
-def write_sums(w: Writer, pointer: ir.Value, value: ir.Value) -> None:
-    """Store a vector of float32."""
-    w.b.store(value, pointer, align=4)
-
-
-def write_rounded(w: Writer, pointer: ir.Value, sums: ir.Value, mask: ir.Value | None) -> None:
-    """Store sums as bfloat16, the nearest, or the even one of two; of a mask only its lanes."""
-    bits = w.b.bitcast(w.b.fptrunc(sums, _ROUNDED), NUMBERS.type)
-    if mask is None:
-        w.b.store(bits, pointer, align=2)
-    else:
-        name = "llvm.masked.store.v16i16.p0"
-        function = declare(w.function.module, name, NOTHING, [bits.type, POINTER, mask.type])
-        w.b.call(function, [bits, pointer, mask])
-
-
-def _read_masked(w: Writer, pointer: ir.Value, mask: ir.Value, kind: ir.VectorType) -> ir.Value:
-    name = f"llvm.masked.load.v{kind.count}i16.p0"
-    function = declare(w.function.module, name, kind, [POINTER, mask.type, kind])
-    return w.b.call(function, [pointer, mask, ir.Constant(kind, [0] * kind.count)])
-
-
-def _masked_lanes(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
-    numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
-    one = w.b.insert_element(ir.Constant(numbers.type, ir.Undefined), count, ir.Constant(SHORT, 0))
-    zeros = ir.Constant(ir.VectorType(SHORT, lanes), [0] * lanes)
-    return w.b.icmp_signed(
-        "<", numbers, w.b.shuffle_vector(one, ir.Constant(numbers.type, ir.Undefined), zeros)
+def _spread(w: Writer, value: ir.Value, lanes: int) -> ir.Value:
+    one = w.b.insert_element(
+        ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, ir.Constant(SHORT, 0)
     )
+    return w.pick(one, ir.Constant(one.type, ir.Undefined), [0] * lanes)
 
 
-def write_packing(module: ir.Module, vectors: int) -> ir.Function:
-    """``pack(entries, count, field, source, pitch, last, out, out_pitch)``: rows of k to rows of pairs.
+def _are_all(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
+    return w.b.icmp_signed(">=", count, integer(lanes))
+
+
+def _whole_doubles(w: Writer, count: ir.Value, lanes: int) -> ir.Value:
+    """The mask of the first so many numbers, two by two; an odd last one is left out.
+
+    Not all processors have masks for 16 bits.
+    """
+    numbers = ir.Constant(ir.VectorType(INT, lanes // 2), list(range(1, lanes, 2)))
+    return w.b.icmp_signed("<", numbers, _spread(w, count, lanes // 2))
+
+
+def _read_first(w: Writer, pointer: ir.Value, count: ir.Value, lanes: int) -> ir.Value:
+    """A vector of numbers of which only so many are read, at least one; the others are 0."""
+    kind, doubles = ir.VectorType(_HALF, lanes), ir.VectorType(SHORT, lanes // 2)
+    with w.b.if_else(_are_all(w, count, lanes), likely=True) as (whole, part):
+        with whole:
+            all_of_them, first = w.b.load(pointer, typ=kind, align=2), w.b.block
+        with part:
+            mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.load.v{lanes // 2}i32.p0"
+            function = declare(w.function.module, name, doubles, [POINTER, mask.type, doubles])
+            read = w.b.call(function, [pointer, mask, ir.Constant(doubles, [0] * (lanes // 2))])
+            last = w.b.sub(count, integer(1))
+            number = w.b.load(w.at(pointer, last), typ=_HALF, align=2)
+            numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
+            is_last = w.b.icmp_signed("==", numbers, _spread(w, last, lanes))
+            some = w.b.select(is_last, _spread(w, number, lanes), w.b.bitcast(read, kind))
+            second = w.b.block
+    found = w.b.phi(kind)
+    found.add_incoming(all_of_them, first)
+    found.add_incoming(some, second)
+    return found
+
+
+def _write_first(w: Writer, pointer: ir.Value, values: ir.Value, count: ir.Value) -> None:
+    """Store the first numbers of a vector, at least one."""
+    lanes = values.type.count
+    mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.store.v{lanes // 2}i32.p0"
+    doubles = w.b.bitcast(values, ir.VectorType(SHORT, lanes // 2))
+    function = declare(w.function.module, name, NOTHING, [doubles.type, POINTER, mask.type])
+    w.b.call(function, [doubles, pointer, mask])
+    last = w.b.sub(count, integer(1))
+    w.b.store(w.b.extract_element(values, last), w.at(pointer, last), align=2)
+
+
+def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
+    """``pack(entries, count, field, source, pitch, last, out, out_pitch)``: rows of k to rows of units.
 
     ``field`` says which of an entry's places leads into the source, whose rows are a pitch of numbers apart;
-    of the last vector of a row only so many lanes are read, the others are 0. Returns the rows of pairs.
+    of the last vector of a row only so many lanes are read, the others are 0. Returns the rows of units.
     """
     kind = ir.FunctionType(INT, [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT])
     function = ir.Function(module, kind, f"pack_{vectors}")
     function.linkage = "internal"
     function.attributes.add("noinline")
     entries, count, field, source, pitch, last, out, out_pitch = function.args
-    w = Writer(function, NUMBERS)
-    mask = w.first_lanes(last)
-    zero = ir.Constant(NUMBERS.type, [0] * LANES)
-    order = [n // 2 + (LANES if n % 2 else 0) for n in range(2 * LANES)]
+    w, lanes = Writer(function, units.numbers), units.lanes
+    zero = ir.Constant(units.numbers.type, [0] * lanes)
+    order = [n // 2 + (lanes if n % 2 else 0) for n in range(2 * lanes)]
 
     def row(pointer: ir.Value) -> list[ir.Value]:
-        places = [w.at(pointer, v * LANES) for v in range(vectors)]
-        whole = [w.read(place) for place in places[:-1]]
-        return [*whole, _read_masked(w, places[-1], mask, NUMBERS.type)]
+        places = [w.at(pointer, v * lanes) for v in range(vectors)]
+        return [*map(w.read, places[:-1]), units.load(w, places[-1], last)]
 
-    def put(upper: list[ir.Value], lower: list[ir.Value], to: ir.Value) -> None:
-        for v, (first, second) in enumerate(zip(upper, lower, strict=True)):
-            w.b.store(w.pick(first, second, order), pair_at(w, to, v * LANES), align=4)
+    def put(rows: list[list[ir.Value]], to: ir.Value) -> None:
+        for v, numbers in enumerate(zip(*rows, strict=True)):
+            value = units.unit(w, w.pick(numbers[0], numbers[1], order) if units.paired else numbers[0])
+            w.b.store(value, unit_at(w, to, v * lanes), align=4)
 
     with loop(w, count, integer(0), out) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first = w.at(source, w.field(record, field))
         k = w.field(record, 2)
-        with loop(w, w.b.ashr(k, integer(1)), first, entry.values[1]) as turn:
+        whole, odd = w.b.sdiv(k, integer(units.k)), w.b.srem(k, integer(units.k))
+        here, to, left = first, entry.values[1], whole
+        for at_once in (TOGETHER, 1):
+            with loop(w, w.b.sdiv(left, integer(at_once)), here, to) as turn:
+                here, to = turn.values
+                for _ in range(at_once):
+                    rows = [row(w.at(here, w.b.mul(pitch, integer(i)))) for i in range(units.k)]
+                    put(rows, to)
+                    here, to = w.at(here, w.b.mul(pitch, integer(units.k))), unit_at(w, to, out_pitch)
+                turn.next = [here, to]
             here, to = turn.values
-            below = w.at(here, pitch)
-            put(row(here), row(below), to)
-            turn.next = [w.at(below, pitch), pair_at(w, to, out_pitch)]
-        here, to = turn.values
-        odd = w.b.and_(k, integer(1))
-        with w.b.if_then(w.b.icmp_signed("!=", odd, integer(0))):
-            put(row(here), [zero] * vectors, to)
-        pairs = w.b.add(w.b.ashr(k, integer(1)), odd)
-        entry.next = [w.b.add(entry.values[0], pairs), pair_at(w, to, w.b.mul(odd, out_pitch))]
+            left = w.b.srem(left, integer(at_once))
+        if units.paired:
+            with w.b.if_then(w.b.icmp_signed("!=", odd, integer(0))):
+                put([row(here), [zero] * vectors], to)
+        entry.next = [w.b.add(entry.values[0], w.b.add(whole, odd)), unit_at(w, to, w.b.mul(odd, out_pitch))]
     w.b.ret(entry.values[0])
     return function
 
 
-def write_packing_transposed(module: ir.Module) -> ir.Function:
-    """``pack(entries, count, source, places, lanes, out, out_pitch)``: columns of k to rows of pairs.
+def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
+    """``pack(entries, count, source, places, lanes, out, out_pitch)``: columns of k to rows of units.
 
     Each lane has its place in the source, from which its k follow each other; an entry's first k is where it
-    begins in A. ``out`` needs room for 15 more rows than there are, and a pitch of whole vectors.
+    begins in A. ``out`` needs room for a vector less one of rows more than there are, and a pitch of whole
+    vectors.
     """
     kind = ir.FunctionType(NOTHING, [POINTER, INT, POINTER, POINTER, INT, POINTER, INT])
     function = ir.Function(module, kind, "pack_transposed")
     function.linkage = "internal"
     function.attributes.add("noinline")
     entries, count, source, places, lanes, out, out_pitch = function.args
-    w = Writer(function, NUMBERS)
+    w, square = Writer(function, units.numbers), units.lanes
     last = w.b.sub(lanes, integer(1))
     with loop(w, count, out) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first, k = w.at(source, w.field(record, 0)), w.field(record, 2)
-        pairs = w.b.ashr(w.b.add(k, integer(1)), integer(1))
-        with loop(w, lanes, step=LANES) as across, loop(w, pairs, step=LANES) as down:
-            at_k = w.b.shl(down.index, integer(1))
-            mask = _masked_lanes(w, w.b.sub(k, at_k), 2 * LANES)
+        rows = w.b.sdiv(w.b.add(k, integer(units.k - 1)), integer(units.k))
+        with loop(w, lanes, step=square) as across, loop(w, rows, step=square) as down:
+            at_k = w.b.mul(down.index, integer(units.k))
+            left = w.b.sub(k, at_k)
             columns = []
-            for i in range(LANES):
+            for i in range(square):
                 lane = w.least(w.b.add(across.index, integer(i)), last)
                 place = w.at(w.at(first, w.field(places, lane)), at_k)
-                columns.append(w.b.bitcast(_read_masked(w, place, mask, _HALVES), _PAIRS))
+                columns.append(units.unit(w, _read_first(w, place, left, units.k * square)))
             for i, value in enumerate(transposed(w, columns)):
                 row = w.b.mul(w.b.add(down.index, integer(i)), out_pitch)
-                w.b.store(value, pair_at(w, entry.values[0], w.b.add(row, across.index)), align=4)
-        entry.next = [pair_at(w, entry.values[0], w.b.mul(pairs, out_pitch))]
+                w.b.store(value, unit_at(w, entry.values[0], w.b.add(row, across.index)), align=4)
+        entry.next = [unit_at(w, entry.values[0], w.b.mul(rows, out_pitch))]
     w.b.ret_void()
     return function

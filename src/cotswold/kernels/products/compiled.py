@@ -19,8 +19,9 @@ from cotswold.kernels.compile.known_answers import ROUNDING, Array
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import KINDS, ProductKind, write_kernel
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
+from cotswold.kernels.microkernels.pairs import Units
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import pointer_of, required_pitches
+from cotswold.kernels.operands import HALVES, pointer_of, required_pitches
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
 from cotswold.kernels.products.problem import Problem, lanes_of
 
@@ -40,8 +41,9 @@ def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
 
 
 def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:
-    if dtype == "bfloat16":
-        return partial(write_pair_kernel, KINDS[kind], tile, processor.triple)
+    if dtype in HALVES:
+        units = Units.of(dtype, processor)
+        return partial(write_pair_kernel, KINDS[kind], units, tile, processor.triple)
     lanes = Lanes(dtype, processor.lanes(dtype))
     return partial(write_kernel, KINDS[kind], lanes, tile, processor.triple)
 
@@ -57,7 +59,7 @@ def _is_right(kind: str, dtype: str, tile: Tile, processor: Processor, address: 
     layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
     trial = _Trial(layer, count + 5, dtype)
     problem = trial.problem(KINDS[kind])
-    copied = (False, True) if problem.kind.panels and dtype != "bfloat16" else (False,)
+    copied = (False, True) if problem.kind.panels and dtype not in HALVES else (False,)
     return all(
         trial.succeeds(prepared(problem, Execution(tile, processor, section=1, panels=panels), address), kind)
         for panels in copied

@@ -10,16 +10,18 @@ from math import ceil
 
 from torch import Tensor
 
+from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import pair_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
+from cotswold.kernels.microkernels.pairs import Units
 from cotswold.kernels.microkernels.panels import APART
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import pointer_of
+from cotswold.kernels.operands import HALVES, pointer_of
 from cotswold.kernels.products.cuts import SECTION
 from cotswold.kernels.products.plan import Grain, Plan
-from cotswold.kernels.products.problem import BYTES, Problem, lanes_of
+from cotswold.kernels.products.problem import Problem, lanes_of
 
 TASKS_A_THREAD = 8
 """Into how many tasks work is cut at least for each thread, so that none waits long for another."""
@@ -73,10 +75,11 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
     job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
     size = plan.scratch_size
-    if problem.dtype == "bfloat16":  # where its pairs are packed and summed
-        chunk = max(1, plan.section * pair_driver.CHUNK // SECTION)
+    if problem.dtype in HALVES:  # where its units are packed and summed
+        units = Units.of(problem.dtype, how.processor)
+        chunk = max(1, plan.section * pair_driver.chunk(units) // SECTION)
         size, packed_a, sums, c = pair_driver.scratch(
-            (plan.tasks, plan.entries), problem.kind, how.tile, chunk, plan.scratch_size
+            (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
         job[ProductJob.SECTION], job[ProductJob.SLOT_SIZE] = chunk, size
         job[ProductJob.PACKED_A], job[ProductJob.SUMS], job[ProductJob.GRADIENT] = packed_a, sums, c

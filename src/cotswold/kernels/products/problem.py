@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 
 from cotswold.geometry import BlockLocal, Box, Region
+from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.activation import CURVES
 from cotswold.kernels.microkernels.driver import (
@@ -23,8 +24,9 @@ from cotswold.kernels.microkernels.driver import (
     ProductJob,
     ProductKind,
 )
+from cotswold.kernels.microkernels.pairs import Units
 from cotswold.kernels.microkernels.tile import Tile
-from cotswold.kernels.operands import Pitches, name_of
+from cotswold.kernels.operands import HALVES, Pitches, name_of
 from cotswold.kernels.products.plan import Grain, Plan
 from cotswold.kernels.products.plan_adjoint import adjoint_plan
 from cotswold.kernels.products.plan_outer import outer_plan, step_plan
@@ -32,13 +34,12 @@ from cotswold.kernels.products.plan_product import few_plan, product_plan
 
 FEW_GAIN = 1.15
 """By how much neurons in the lanes must save work, for their results are transposed afterwards."""
-BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 PAGE_BYTES = 4096
 """A pitch of A from which on copying it pays."""
 LANES_LEAST = 96
 """Images from which on several tiles of lanes read one panel."""
 PACKED_ROWS = 4
-"""Rows of products of bfloat16 that take as long as packing what they are multiplied with."""
+"""Rows of products of pairs that take as long as packing what they are multiplied with."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Problem:
 
         A field of one row has one entry a section, which is what copies are made of.
         """
-        if not self.kind.panels or self.dtype == "bfloat16" or self.layer.y.size > 1:
+        if not self.kind.panels or self.dtype in HALVES or self.layer.y.size > 1:
             return False
         pitch, _ = self.operand_pitches
         return pitch * BYTES[self.dtype] >= PAGE_BYTES and self.images >= LANES_LEAST
@@ -166,7 +167,7 @@ class Problem:
 
 def summed(dtype: str) -> str:
     """The type of sums of products of a type."""
-    return "float32" if dtype == "bfloat16" else dtype
+    return "float32" if dtype in HALVES else dtype
 
 
 def lanes_of(processor: Processor, dtype: str) -> int:
@@ -185,10 +186,11 @@ def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Over
     """Whether images fill no vector, and neurons fill them better; larger batches share their kernels."""
     if overrides.few is not None:
         return overrides.few
-    lanes = lanes_of(processor_of(overrides), dtype)
+    processor = processor_of(overrides)
+    lanes = lanes_of(processor, dtype)
     if images > lanes:
         return False
-    rows = images + (PACKED_ROWS if dtype == "bfloat16" else 0)
+    rows = images + (PACKED_ROWS if dtype in HALVES and Units.of(dtype, processor).paired else 0)
     of_images, of_neurons = layer.neurons * -(-images // lanes), rows * -(-layer.neurons // lanes)
     return of_neurons * FEW_GAIN < of_images
 
