@@ -198,7 +198,7 @@ def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_
     text = desk.stacks_recipe.read_text().replace(str(desk.pictures), str(tmp_path / "set"))
     said = train(text, tmp_path)
     assert said.status == 0, said.err
-    left_out = "1 broken pictures were left out: train/torn.png: not a picture of a known kind"
+    left_out = "1 broken picture was left out: train/torn.png: not a picture of a known kind"
     split = "splits by the names of folders or files: 13 train and 4 test; validation is drawn from train"
     assert f"cotswold: {left_out}\n" in said.err
     assert f"cotswold: {split}\n" in said.err
