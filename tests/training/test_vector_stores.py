@@ -164,7 +164,7 @@ def test_prices_are_learnt_by_the_rate_of_any_table_and_predicted_as_prices(tmp_
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
     job = started(text(data, "squared", epochs=20), tmp_path / "run", tmp_path / "stores")
     assert any("numbers to predict are standardised" in note for note in job.store.notes)
-    assert any("same for all training samples: 1;" in note for note in job.store.notes)
+    assert any("same for all training samples (from 0): 1;" in note for note in job.store.notes)
     assert torch.from_numpy(job.store.labels("train"))[:, 0].mean() > 2e5
     run = finish(job)
     found = cotswold.predict(run.path, prices(tmp_path), progress=False).probabilities
