@@ -43,8 +43,8 @@ def test_a_table_has_a_sentence() -> None:
     ]
     event = told(rows)
     assert event["name"] == "server-0.1" and event["sentence"] == (
-        "2 buckets (0, 1): the 2 shards had at least 1,250 updates, and the disk has 1,254: at least 6 updates "
-        "were lost, and replicas compute their samples again"
+        "2 buckets (0, 1): the 2 shards had at least 1,250 updates, and the disk has 1,254: at least 6 "
+        "updates were lost, and replicas compute their samples again"
     )
     assert event["rows"] == [vars(each) for each in rows]
 
