@@ -204,6 +204,9 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
     items.append(("Status", str(end.get("status", "unknown"))))
     if history.resumptions:
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))
+    if history.epochs:
+        totals = ", ".join(f"{each:g}" for each in history.epochs)
+        items.append(("Prolonged to", f"{totals} epochs"))
     if history.lost_seconds:
         said = (
             f"the work of its first {duration(history.lost_seconds)}, for it ended before anything was saved"
