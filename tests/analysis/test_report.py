@@ -134,6 +134,18 @@ def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
     assert "not finished" not in page
 
 
+def test_the_page_of_a_prolonged_run_tells_its_epochs_beside_the_recipe_of_its_beginning(
+    run: RunDirectory,
+) -> None:
+    with EventLog(run.events) as log:
+        log.write("prolonged", epochs=[10.0], prolongation=1)
+        log.write("prolonged", epochs=[12.0], prolongation=2)
+        log.write("end", status="finished")
+    page = build_report(run).read_text()
+    assert "Prolonged to" in page and "12 epochs" in page and "10 epochs" not in page
+    assert "The resolved recipe with which the run began" in page
+
+
 def falling_spectrum(run: RunDirectory) -> None:
     with EventLog(run.events) as log:
         found = {"radial": [6.0, 0.0, -9.0, -40.0], "frequencies": [0.1, 0.2, 0.3, 0.4], "band": [0.1, 0.35]}

@@ -9,6 +9,7 @@ import pytest
 
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
+from cotswold.analysis.words import plain
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
 
@@ -131,6 +132,18 @@ def test_losses_of_servers_and_troubles_of_their_disks_are_told(run: RunDirector
         "server-0: the disk is slow",
     ):
         assert sentence in page
+
+
+def test_the_account_names_who_sent_the_bytes(run: RunDirectory) -> None:
+    with EventLog(run.events) as log:
+        log.write("end", status="finished", samples=1900, wire_bytes=2_470_000)
+    page = build_report(run).read_text()
+    assert page.count("Sent by the coordinator") == 2 and "Sent between ranks" not in page
+
+
+def test_a_loss_that_has_grown_beyond_all_bounds_is_a_figure_that_can_be_read() -> None:
+    assert [plain(value) for value in (8.17e35, -1e15, 123456.0)] == ["8.2e+35", "-1.0e+15", "123\u202f456"]
+    assert [plain(float(value)) for value in ("inf", "nan")] == ["inf", "nan"]
 
 
 def test_the_axis_of_learning_is_samples_for_replicas_have_no_step_in_common(run: RunDirectory) -> None:

@@ -136,7 +136,7 @@ def test_every_process_has_a_line() -> None:
     assert one.startswith(
         "replica-1 (process 7 on other) waits for server-0 to send parameters, for 1 min 10 s;"
     )
-    assert other.endswith("0 B in its queue, 1 shard, 3 refused: stale")
+    assert other.endswith("0 B in its queue, 1 shard, 3 refused: too stale")
     assert "applies 1 update" in other
 
 

@@ -19,6 +19,7 @@ data = { type = "vectors", source = "x.npy", labels = "file", features = 5 }
 network = { layers = [{ type = "linear", features = 8 }] }
 training = { strategy = "batch" }
 """
+OWN_DATA = '{ type = "dataset", samples = 9, validation = 0.1 }'
 STEP = {
     "kind": "step",
     "stack": "layers",
@@ -94,6 +95,24 @@ def test_of_a_run_that_was_killed_it_says_what_was_done_then(run: RunDirectory) 
     assert "ended without saving: left at once, or killed; no process trains it" in found.sentences[0]
     assert found.sentences[1] == "before, evaluation 4: 20 of 30 portions, 2 workers"
     assert found.sentences[-1] == f"go on with: cotswold train --run {run.path} --resume"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [("interrupted", "; resume=True goes on"), (None, "go on with: cots")]
+)
+def test_a_run_of_an_own_module_is_resumed_by_its_program(
+    status: str | None, said: str, tmp_path: Path
+) -> None:
+    own = RECIPE.replace('layers = [{ type = "linear", features = 8 }]', 'module = "__main__.Net"')
+    own = own.replace('{ type = "vectors", source = "x.npy", labels = "file", features = 5 }', OWN_DATA)
+    run = RunDirectory.create(tmp_path / "own", dump(parse(own)), {})
+    with EventLog(run.events) as log:
+        log.write("start", name="x")
+        if status is not None:
+            log.write("end", status=status, flops_per_second=1e9, training_seconds=5.0, samples=10)
+    sentences = " ".join(cotswold.why(run.path).sentences)
+    assert said in sentences and "--resume" not in sentences
+    assert status or f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)" in sentences
 
 
 def test_stacks_are_of_runs_that_go_on_and_a_directory_without_a_run_is_refused(

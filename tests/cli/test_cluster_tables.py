@@ -134,6 +134,24 @@ def test_lines_that_are_longer_than_a_row_take_several() -> None:
     assert lines_of(found, 20, Screen()) == lines_of(found, 20), "nobody says how large it is"
 
 
+def test_buckets_that_lack_copies_for_one_reason_are_one_line() -> None:
+    few = [BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), "2 servers are there") for number in range(63)]
+    other = BucketSeen(f"{RUN}/0099", 6, ("a", "b"), (), "no other server can take it")
+    short = (*few, other)
+    lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 64, 64, 0),)), {}))
+    assert f"63 buckets of {RUN}: 2 servers are there" in lines
+    assert f"{RUN}/0099, term 6: a, b; no other server can take it" in lines
+    assert sum("2 servers are there" in line for line in lines) == 1
+    lines = lines_of(Overview(looked(short=short, runs=(RunSeen(RUN, 900, 800, 0),)), {}))
+    assert f"at least 63 buckets of {RUN}: 2 servers are there" in lines, "a controller names 100 at most"
+
+
+def test_reasons_for_which_there_is_no_room_are_counted() -> None:
+    short = tuple(BucketSeen(f"{RUN}/{number:04}", 5, ("a",), (), f"reason {number}") for number in range(7))
+    lines = lines_of(Overview(looked(short=short), {}))
+    assert "and 2 more reasons in cotswold cluster status --json" in lines
+
+
 def test_an_empty_cluster_says_so() -> None:
     lines = lines_of(Overview(looked(servers=(), runs=(), short=(), moving=0, events=()), {}))
     assert "no server is there yet" in lines and "no run is here" in lines

@@ -43,8 +43,15 @@ def test_a_table_has_a_sentence() -> None:
     ]
     event = told(rows)
     assert event["name"] == "server-0.1" and event["sentence"] == (
-        "2 buckets (0, 1): the 2 shards had 1,250 updates, and the disk has 1,254: 6 updates were lost, and "
-        "replicas compute their samples again"
+        "2 buckets (0, 1): the 2 shards had at least 1,250 updates, and the disk has 1,254: at least 6 "
+        "updates were lost, and replicas compute their samples again"
     )
     assert event["rows"] == [vars(each) for each in rows]
-    assert str(told(rows[1:])["sentence"]).endswith("and the disk has 1,210: no update was lost")
+
+
+def test_a_disk_that_has_all_reported_updates_is_not_said_to_have_lost_none() -> None:
+    event = told([Restored("run/0001", "server-0.1", 4, 5, 2, 1200, 1210)])
+    assert event["sentence"] == (
+        "1 bucket (1): the 1 shard had at least 1,200 updates, and the disk has 1,210: "
+        "no update that a server had reported is lost"
+    )

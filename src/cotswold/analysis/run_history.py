@@ -86,6 +86,8 @@ class History:
     """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
     seconds: float = 0.0
     resumptions: int = 0
+    epochs: tuple[float, ...] = ()
+    """Of each stack or of all, to which the run was prolonged last."""
     lost_seconds: float = 0.0
     """Seconds of the run before it began anew, since it had ended before anything was saved."""
     remarks: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -140,6 +142,9 @@ class History:
         elif kind == "resumed":
             self.end = {}
             self.resumptions += 1
+        elif kind == "prolonged":
+            totals = event.get("epochs")
+            self.epochs = tuple(map(float, totals)) if isinstance(totals, list | tuple) else ()
         elif kind == "begun_anew":
             self._begin_anew(number(event, "lost_seconds") or 0.0)
         elif kind in ("stack", "stack_end", "step", "validation"):

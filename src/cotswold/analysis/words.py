@@ -5,7 +5,7 @@ Knows: units, prefixes, digits. Does not know: runs, HTML.
 
 from __future__ import annotations
 
-from math import floor, log10
+from math import floor, isfinite, log10
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
@@ -31,7 +31,13 @@ def scaled(value: float, unit: str) -> str:
 
 
 def plain(value: float) -> str:
-    """Three significant figures, no exponent where that is readable."""
+    """Three significant figures, no exponent where that is readable.
+
+    >>> plain(0.0123), plain(8.17e35), plain(float("inf"))
+    ('0.0123', '8.2e+35', 'inf')
+    """
+    if not isfinite(value) or abs(value) >= 1e15:
+        return f"{value:.1e}"
     if value == 0:
         return "0"
     if abs(value) >= 100:

@@ -389,7 +389,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
             kept = event.get("remembered")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
-            before = f" with {words}, as before" if words else ""
+            before = f" with {words}, which the run remembers" if words else ""
             is_step = event.get("counts", "steps") == "steps"
             place = f"step {event['step']}" if is_step else f"{event['step']:,} samples"
             return f"resumed after {place}{grid}{before}{note}"

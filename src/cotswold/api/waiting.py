@@ -15,6 +15,8 @@ _PROCESSES = ("each", "servers", "evaluators")
 """Fields with a row a process."""
 _LONG_SECONDS = 5.0
 """Nobody is called stuck who has waited for less."""
+_REFUSED = {"finite": "not finite", "stale": "too stale"}
+"""Reasons for which servers refuse updates, in words; others are words."""
 
 
 def table(now: Mapping[str, object], is_here: bool) -> list[str]:
@@ -140,4 +142,5 @@ def _named(row: Row, is_here: bool) -> str:
 def _refused(row: Row) -> str:
     found = row.get("refused")
     pairs = found if isinstance(found, list | tuple) else []
-    return "".join(f", {each[1]} refused: {each[0]}" for each in pairs if isinstance(each, list | tuple))
+    told = [(each[1], _REFUSED.get(each[0], each[0])) for each in pairs if isinstance(each, list | tuple)]
+    return "".join(f", {count} refused: {why}" for count, why in told)

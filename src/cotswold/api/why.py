@@ -73,7 +73,10 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         return Why(run.path, "has not begun", (f"{run.path} has not begun, and nobody trains it",))
     if last["kind"] == "end":
         cause = f": {last['why']}" if last.get("why") else ""
-        said = f"{run.path} {_ENDS.get(str(last['status']), str(last['status']))}{cause}"
+        ended = _ENDS.get(str(last["status"]), str(last["status"]))
+        if last["status"] in _SAVED:
+            ended += f"; {'resume=True' if _has_own_module(run) else '--resume'} goes on with it"
+        said = f"{run.path} {ended}{cause}"
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
         told = () if last["status"] == "finished" else _resume_note(run)
         return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
@@ -82,7 +85,10 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         f"{run.path} ended without saving: left at once, or killed; no process trains it, and its events "
         f"stop at {when}"
     )
-    remedy = f"go on with: cotswold train --run {run.path} --resume"
+    command = f"cotswold train --run {run.path} --resume"
+    if _has_own_module(run):  # which the command does not have
+        command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
+    remedy = f"go on with: {command}"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
     return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
 
@@ -100,10 +106,16 @@ def _resume_note(run: Run) -> list[str]:
 
 _ENDS = {
     "finished": "has finished",
-    "interrupted": "was stopped and saved; --resume goes on with it",
-    "limited": "was saved and stopped at its limit; --resume goes on with it",
+    "interrupted": "was stopped and saved",
+    "limited": "was saved and stopped at its limit",
     "failed": "has failed",
 }
+_SAVED = ("interrupted", "limited")
+
+
+def _has_own_module(run: Run) -> bool:
+    """Whether a Python program gave the module. False also where the recipe is not there."""
+    return run.directory.recipe.is_file() and run.recipe.network.module is not None
 
 
 def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cotswold.host.keyring import KeyringFile
 
 _STOPPING = (
-    "stopping: servers and the controller of this host end; on SIGTERM others take over first, for 25 s at "
-    "most; once more to leave at once"
+    "stopping: the processes of this host end; on SIGTERM other servers take over first, for 25 s at most; "
+    "once more to leave at once"
 )
 _LEFT = "left at once; what servers had is on their disks, and on other hosts"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview
     from cotswold.api.screen import Screen
     from cotswold.cluster.messages import CopySeen, Reported
-    from cotswold.server.messages import EventSeen, ServerSeen
+    from cotswold.server.messages import BucketSeen, EventSeen, ServerSeen
 
 _SHORT = 5
 _NAMED = 3
@@ -95,11 +95,29 @@ def _lines(found: Overview) -> Iterator[str]:
         yield from table(("run", "recipe", "buckets", "with too few copies", "whose pushes wait"), rows)
     else:
         yield "no run is here"
-    for each in looked.short[:_SHORT]:
-        yield f"{each.bucket}, term {each.term}: {', '.join(each.members)}; {each.why}"
+    yield from _short(looked.short, sum(each.short for each in looked.runs))
     if looked.moving:
         are = "is on its way" if looked.moving == 1 else "are on their way"
         yield f"{counted(looked.moving, 'bucket')} {are}"
+
+
+def _short(buckets: Sequence[BucketSeen], count: int) -> Iterator[str]:
+    """Buckets that have too few copies, ``count`` in all: a line for each reason, so that none hides another.
+
+    A controller names 100 buckets at most.
+    """
+    least = "at least " if count > len(buckets) else ""
+    alike: dict[tuple[str, str], list[BucketSeen]] = {}
+    for each in buckets:
+        alike.setdefault((each.bucket.partition("/")[0], each.why), []).append(each)
+    for (run, why), group in list(alike.items())[:_SHORT]:
+        first, *others = group
+        if others:
+            yield f"{least}{counted(len(group), 'bucket')} of {run}: {why}"
+        else:
+            yield f"{first.bucket}, term {first.term}: {', '.join(first.members)}; {why}"
+    if len(alike) > _SHORT:
+        yield f"and {counted(len(alike) - _SHORT, 'more reason')} in cotswold cluster status --json"
 
 
 def _idle(names: Sequence[str], what: str) -> str:

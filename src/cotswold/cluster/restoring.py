@@ -28,7 +28,7 @@ class Restored:
     """The bucket's, when this was heard."""
     shard: int
     before: int
-    """Updates that it was known to have had, at most a second or so before they were lost."""
+    """Updates that it was known to have had. It may have had more: the report may be a second old."""
     now: int
     """Those that the disk had."""
 
@@ -65,12 +65,11 @@ def told(rows: Sequence[Restored]) -> dict[str, object]:
     lost = sum(max(0, each.before - each.now) for each in rows)
     whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
     shards = counted(len(rows), "shard")
-    had = f"the {shards} had {counted(before, 'update')}, and the disk has {now:,}"
-    gone = (
-        f"{counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost" if lost else "no update was lost"
-    )
-    again = ", and replicas compute their samples again" if lost else ""
-    sentence = f"{whose}: {had}: {gone}{again}"
+    had = f"the {shards} had at least {counted(before, 'update')}, and the disk has {now:,}"
+    # What was heard is up to a second old: a disk that has all of it may still lack later updates.
+    gone = f"at least {counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost"
+    again = f"{gone}, and replicas compute their samples again"
+    sentence = f"{whose}: {had}: {again if lost else 'no update that a server had reported is lost'}"
     return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}
 
 

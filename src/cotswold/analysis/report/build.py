@@ -35,6 +35,7 @@ from cotswold.recipe.schema import PictureData
 from cotswold.run import RunDirectory, read_events
 
 T = TypeVar("T")
+_RECIPE = "The resolved recipe with which the run began; a resume may have given more epochs or another place"
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def _steps(folder: Path) -> list[int]:
 
 def _configuration(run: RunDirectory) -> PageSection:
     text = run.recipe.read_text("utf-8").strip()
-    return PageSection("Configuration", "configuration", [Details("The resolved recipe", text)])
+    return PageSection("Configuration", "configuration", [Details(_RECIPE, text)])
 
 
 def _environment(run: RunDirectory) -> PageSection | None:

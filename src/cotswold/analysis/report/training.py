@@ -182,13 +182,15 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         missing = Missing(text, f"cotswold report {run}")
         return PageSection("Account", "account", [missing, *_resume_note(history)])
     items = []
+    spread = history.counts_evaluations or history.counts_samples
+    sender = "Sent by the coordinator" if spread else "Sent between ranks"
     for name, label, shown in (
         ("samples", "Samples seen", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("seconds", "Time of the run, start-up included", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
-        ("wire_bytes", "Sent between ranks", lambda value: scaled(value, "B")),
+        ("wire_bytes", sender, lambda value: scaled(value, "B")),
         ("staleness", "Staleness, updates", plain),
         ("cents_per_mflops", "Price of bought hardware", lambda value: f"{plain(value)} ¢ per MFLOP/s"),
         ("dollars", "Rent of this run", lambda value: f"${value:.2f}" if value >= 0.01 else f"${value:.4f}"),
@@ -202,6 +204,9 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
     items.append(("Status", str(end.get("status", "unknown"))))
     if history.resumptions:
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))
+    if history.epochs:
+        totals = ", ".join(f"{each:g}" for each in history.epochs)
+        items.append(("Prolonged to", f"{totals} epochs"))
     if history.lost_seconds:
         said = (
             f"the work of its first {duration(history.lost_seconds)}, for it ended before anything was saved"
