@@ -688,6 +688,18 @@ def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next
     assert cluster.copies("later")["a.1"] > 0
 
 
+def test_a_server_that_its_host_drained_and_stopped_is_silent_and_no_operator_has_to_take_it_back() -> None:
+    cluster = Cluster("abc", THREE)
+    cluster.tell("station-1/c", Drain("c", 25.0))
+    cluster.live(2.0)
+    assert server_seen(cluster, "c").state == "draining"
+    del cluster.there["c"]
+    cluster.live(3.0)
+    assert server_seen(cluster, "c").state == "gone"
+    (seen,) = cluster.asked(Look())
+    assert isinstance(seen, Looked) and "--back" not in seen.short[0].why
+
+
 def test_a_drain_that_a_host_wanted_is_over_with_its_server() -> None:
     cluster = Cluster("abcd", TWO, buckets=12)
     cluster.learns = False

@@ -10,7 +10,8 @@ Knows: which are drained, since when, within how many seconds. Does not know: wh
     its process has ended           the next server that has its disk is drained instead
     an operator takes it back       it is drained no more; its host starts it again
     its host drains it, and its     it is drained no more: the host comes back without a drain
-      process has ended
+      process has ended, or is
+      silent
     an operator says that it is     its process has ended, unless it is heard: what it alone had is lost
       lost
 
@@ -72,8 +73,8 @@ class Drains:
         return True
 
     def ended(self, server: str) -> bool:
-        """The process of a server has ended: whether it had no copies any more, for it was drained. A drain
-        that its host wanted is over."""
+        """The process of a server has ended or is silent: whether it had no copies any more, for it was
+        drained. A drain that its host wanted is over."""
         drain = self._of.get(server)
         if drain is not None and not drain.is_written:
             self.end(server)

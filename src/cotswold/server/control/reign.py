@@ -337,6 +337,7 @@ class Reign:
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""
         for known in self.board.servers.gone(now):
+            self._drains.ended(known.name)
             is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
             why = f"has said nothing for {self.control.lease_seconds:g} s"
             missed = known.missed(now)
