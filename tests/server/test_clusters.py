@@ -37,6 +37,7 @@ from cotswold.server.messages import (
     Removed,
     ServerSeen,
     Shard,
+    Silent,
     Undrain,
     Undrained,
 )
@@ -519,6 +520,7 @@ def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_mos
     cluster.there |= dict.fromkeys(("a.1", "b.1", "c.1"))
     cluster.live(0.5)
     assert float(cluster.state.items["drain/a.1"]) > 0, "its disk may be asked"
+    assert drained(cluster, "a.1").left == 3, "buckets may go on from its disk"
     cluster.saved = {"a": 9, "b": 7, "c": 7}
     cluster.live(0.5)
     assert cluster.copies()["a.1"] == 4
@@ -677,6 +679,11 @@ def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next
     cluster.live(0.3)
     interrupted(cluster, "a", "a.1")
     cluster.learns = True
+    cluster.live(3.0)
+    assert drained(cluster, "a").left, "a group has the silent server"
+    for each in list(cluster.controller.groups.values()):
+        if "a" in each.secondaries:
+            cluster.tell(each.primary, Silent(each.bucket, each.term, each.primary, "a"))
     cluster.live(3.0)
     assert "drain/a" not in cluster.state.items and "drain/a.1" in cluster.state.items
     cluster.found(4, "more")
