@@ -108,8 +108,12 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
         for _ in cluster.take(FindSaved):
             cluster.tell(left, FoundSaved("run/0000", left, 0, 0, -1))
     assert cluster.group_of("run/0000") == group
-    told = [each.sentence for each in cluster.controller.take_events() if each.kind == "waits"]
+    events = cluster.controller.take_events()
+    told = [each.sentence for each in events if each.kind == "waits"]
     assert len(told) == 1 and "no server that is there has anything of it" in told[0]
+    assert [each.name for each in events if "an operator says that it is lost" in each.sentence] == [
+        *group.members
+    ]
     cluster.there.update(dict.fromkeys(group.members))
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary in group.members

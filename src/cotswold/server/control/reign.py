@@ -229,8 +229,10 @@ class Reign:
         known = self.board.servers.of.get(wanted.server)
         if wanted.is_lost:
             if known is not None and not known.is_living and not known.has_ended:
-                self._ended(Ended(known.name, "is given up: an operator says that it is lost"), now)
+                self.board.servers.ended(known.name)
                 self.board.servers.given_up(known.name)
+                sentence = f"{known.name} is given up: an operator says that it is lost"
+                self._events.note("lost", known.name, sentence, now)
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
