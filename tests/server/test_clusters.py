@@ -514,6 +514,19 @@ def test_a_supervisor_hears_which_of_its_servers_are_drained_and_have_no_copies(
     assert told("station-1/a") == ()
 
 
+def test_a_supervisor_hears_of_a_drain_once_that_is_written_down_for_whoever_leads_next() -> None:
+    cluster = Cluster(["server-a-0", "server-b-0", "server-c-0"], TWO, buckets=0)
+    drained(cluster, "server-a-0")
+    cluster.now += 0.2
+    cluster.controller.tick(cluster.now)  # it has no copies, and nothing is written meanwhile
+    (before,) = cluster.tell("station-1/a", Describe(""))
+    cluster.live(0.1)
+    (after,) = cluster.tell("station-1/a", Describe(""))
+    assert cluster.state.items["drain/server-a-0"] == "0.0"
+    assert isinstance(before.message, Described) and before.message.drained == ()
+    assert isinstance(after.message, Described) and after.message.drained == ("server-a-0",)
+
+
 def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_most() -> None:
     cluster = Cluster("abc", TWO, buckets=4)
     cluster.learns = False

@@ -81,12 +81,16 @@ class Drains:
         return drain is not None and drain.is_done
 
     def done(self, prefix: str) -> tuple[str, ...]:
-        """Servers, of those whose names begin so, that an operator drains and that have no copies any
-        more."""
+        """Servers, of those whose names begin so, of which it is written down that an operator drains them
+        and that they have no copies any more."""
+        written = self._board.map.drains
         return tuple(
             server
             for server, drain in self._of.items()
-            if drain.is_done and drain.is_written and server.startswith(prefix) and not self._left(server)
+            if drain.is_done
+            and written.get(server) == DONE
+            and server.startswith(prefix)
+            and not self._left(server)
         )
 
     def _left(self, server: str) -> list[str]:
