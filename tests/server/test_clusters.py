@@ -548,6 +548,19 @@ def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_mos
     assert events.count("a.1 has no copies any more") == 1
 
 
+def test_a_server_that_ends_before_the_order_to_drain_it_comes_is_drained_by_its_disk() -> None:
+    cluster = Cluster("abc", TWO, buckets=3)
+    cluster.end("a")
+    cluster.live(2.0)
+    cluster.tell("station-1/a", Drain("a", 25.0))
+    cluster.live(0.1)
+    assert "drain/a" not in cluster.state.items, "its host comes back without a drain"
+    assert drained(cluster, "a").left == 0
+    cluster.there["a.1"] = None
+    cluster.live(3.0)
+    assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
+
+
 def test_an_operator_may_want_what_a_host_has_begun() -> None:
     cluster = Cluster("abc", TWO, buckets=2)
     cluster.tell("station-1/a", Drain("a", 25.0))

@@ -238,7 +238,7 @@ class Reign:
             return []  # it may be heard yet, and is asked for again
         name, by_host = self._drains.heir(wanted.server), _is_host(sender)
         known = self.board.servers.of.get(name)
-        may_begin = known is not None and not known.has_ended
+        may_begin = known is not None and not (known.has_ended and by_host)  # an operator means the disk
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
             sentence = f"{name} is to have no copies, within {wanted.seconds:g} s"
             self._events.note("draining", name, sentence, now)
