@@ -91,3 +91,15 @@ def test_a_server_says_its_key_on_each_connection_before_anything_else_is_heard_
     assert entitled.wrong(SERVER, here("own"), 1.0) == entitled.wrong(SERVER, said, 1.0) == ""
     entitled.lost(SERVER)
     assert entitled.wrong(SERVER, said, 1.0) == "early"
+
+
+def test_who_said_another_key_before_the_right_one_was_read_is_heard_no_more() -> None:
+    written: dict[str, str] = {}
+    follower = Entitled(0.0, lambda: written)
+    said = Assigned("run/0000", 1, SERVER)
+    assert follower.wrong(SERVER, here("of an impostor"), 1.0) == follower.wrong(SERVER, said, 1.0) == ""
+    written[SERVER] = digest_of("own")  # it leads now, and has read the state
+    assert follower.wrong(SERVER, said, 2.0) == "early"
+    assert follower.wrong(SERVER, here("own"), 2.0) == follower.wrong(SERVER, said, 2.0) == ""
+    assert follower.wrong(SERVER, here("of an impostor"), 3.0) == "strangers"
+    assert follower.wrong(SERVER, said, 3.0) == "early", "somebody else has the connection"

@@ -212,6 +212,19 @@ def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
     assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
 
 
+def test_a_server_of_a_release_without_proofs_keeps_its_connections(scene: Scene) -> None:
+    controller = scene.controller()
+    for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
+        ways = scene.server(name, key)._ways
+        if name == FIRST:
+            ways.updates.key = ""  # it says its key to controllers, and proves nothing when it calls
+    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    trained(scene)
+    assert not scene.lost
+    assert not any(each._post.endpoint.refused["strangers"] for each in scene.roles.values())
+    assert [*controller._vouched] == [SECOND]
+
+
 def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -> None:
     controller = led.leader
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)

@@ -136,6 +136,12 @@ def test_a_state_names_the_disks_of_other_hosts_that_may_have_more(tmp_path: Pat
     }
 
 
+def test_a_disk_that_was_read_and_has_nothing_has_no_more_than_others(tmp_path: Path) -> None:
+    disk(tmp_path, "server-a-0", members=("server-a-0", "server-a-1"))
+    disk(tmp_path, "server-a-1", ())
+    assert "may have more" not in recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
+
+
 def test_a_host_that_has_not_everything_leaves_it_to_an_operator_who_names_the_others(tmp_path: Path) -> None:
     state = tmp_path / "a" / "state.sqlite"
     disk(tmp_path / "a", "server-a-0", BUCKETS[:3])

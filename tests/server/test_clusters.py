@@ -37,6 +37,7 @@ from cotswold.server.messages import (
     Removed,
     ServerSeen,
     Shard,
+    Silent,
     Undrain,
     Undrained,
 )
@@ -107,8 +108,12 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
         for _ in cluster.take(FindSaved):
             cluster.tell(left, FoundSaved("run/0000", left, 0, 0, -1))
     assert cluster.group_of("run/0000") == group
-    told = [each.sentence for each in cluster.controller.take_events() if each.kind == "waits"]
+    events = cluster.controller.take_events()
+    told = [each.sentence for each in events if each.kind == "waits"]
     assert len(told) == 1 and "no server that is there has anything of it" in told[0]
+    assert [each.name for each in events if "an operator says that it is lost" in each.sentence] == [
+        *group.members
+    ]
     cluster.there.update(dict.fromkeys(group.members))
     cluster.live(2.0)
     assert cluster.group_of("run/0000").primary in group.members
@@ -509,6 +514,19 @@ def test_a_supervisor_hears_which_of_its_servers_are_drained_and_have_no_copies(
     assert told("station-1/a") == ()
 
 
+def test_a_supervisor_hears_of_a_drain_once_that_is_written_down_for_whoever_leads_next() -> None:
+    cluster = Cluster(["server-a-0", "server-b-0", "server-c-0"], TWO, buckets=0)
+    drained(cluster, "server-a-0")
+    cluster.now += 0.2
+    cluster.controller.tick(cluster.now)  # it has no copies, and nothing is written meanwhile
+    (before,) = cluster.tell("station-1/a", Describe(""))
+    cluster.live(0.1)
+    (after,) = cluster.tell("station-1/a", Describe(""))
+    assert cluster.state.items["drain/server-a-0"] == "0.0"
+    assert isinstance(before.message, Described) and before.message.drained == ()
+    assert isinstance(after.message, Described) and after.message.drained == ("server-a-0",)
+
+
 def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_most() -> None:
     cluster = Cluster("abc", TWO, buckets=4)
     cluster.learns = False
@@ -519,6 +537,7 @@ def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_mos
     cluster.there |= dict.fromkeys(("a.1", "b.1", "c.1"))
     cluster.live(0.5)
     assert float(cluster.state.items["drain/a.1"]) > 0, "its disk may be asked"
+    assert drained(cluster, "a.1").left == 3, "buckets may go on from its disk"
     cluster.saved = {"a": 9, "b": 7, "c": 7}
     cluster.live(0.5)
     assert cluster.copies()["a.1"] == 4
@@ -527,6 +546,19 @@ def test_a_drain_goes_on_after_all_servers_died_and_the_drained_disk_has_the_mos
     assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
     events = [each.sentence for each in cluster.controller.take_events()]
     assert events.count("a.1 has no copies any more") == 1
+
+
+def test_a_server_that_ends_before_the_order_to_drain_it_comes_is_drained_by_its_disk() -> None:
+    cluster = Cluster("abc", TWO, buckets=3)
+    cluster.end("a")
+    cluster.live(2.0)
+    cluster.tell("station-1/a", Drain("a", 25.0))
+    cluster.live(0.1)
+    assert "drain/a" not in cluster.state.items, "its host comes back without a drain"
+    assert drained(cluster, "a").left == 0
+    cluster.there["a.1"] = None
+    cluster.live(3.0)
+    assert cluster.copies()["a.1"] == 0 and cluster.state.items["drain/a.1"] == "0.0"
 
 
 def test_an_operator_may_want_what_a_host_has_begun() -> None:
@@ -678,6 +710,11 @@ def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next
     interrupted(cluster, "a", "a.1")
     cluster.learns = True
     cluster.live(3.0)
+    assert drained(cluster, "a").left, "a group has the silent server"
+    for each in list(cluster.controller.groups.values()):
+        if "a" in each.secondaries:
+            cluster.tell(each.primary, Silent(each.bucket, each.term, each.primary, "a"))
+    cluster.live(3.0)
     assert "drain/a" not in cluster.state.items and "drain/a.1" in cluster.state.items
     cluster.found(4, "more")
     assert cluster.copies("more").get("a.1", 0) == 0 and drained(cluster, "a").left == 0
@@ -686,6 +723,18 @@ def test_a_drain_that_the_death_of_a_supervisor_interrupts_goes_on_with_the_next
     assert not [each for each in cluster.state.items if each.startswith("drain/")]
     cluster.found(4, "later")
     assert cluster.copies("later")["a.1"] > 0
+
+
+def test_a_server_that_its_host_drained_and_stopped_is_silent_and_no_operator_has_to_take_it_back() -> None:
+    cluster = Cluster("abc", THREE)
+    cluster.tell("station-1/c", Drain("c", 25.0))
+    cluster.live(2.0)
+    assert server_seen(cluster, "c").state == "draining"
+    del cluster.there["c"]
+    cluster.live(3.0)
+    assert server_seen(cluster, "c").state == "gone"
+    (seen,) = cluster.asked(Look())
+    assert isinstance(seen, Looked) and "--back" not in seen.short[0].why
 
 
 def test_a_drain_that_a_host_wanted_is_over_with_its_server() -> None:

@@ -165,9 +165,9 @@ def found_on(disks: Iterable[Path]) -> Found:
         if _MOVED.search(disk.name) or not (disk / "format.json").is_file():
             continue
         heads = _heads(disk)
+        found.disks.add(disk.name)
         if not heads:
             continue
-        found.disks.add(disk.name)
         cluster = _text(disk / CLUSTER_FILE, _NAME_BYTES)
         if cluster:
             found.clusters.setdefault(cluster, str(disk))

@@ -220,12 +220,16 @@ class ControllerRole:
             self._vouch(sender)
 
     def _vouch(self, server: str) -> None:
-        """Have a server prove its name from now on: to this endpoint, and to the servers of its buckets."""
+        """Have a server prove its name from now on: to this endpoint, and to the servers of its buckets. A
+        server of a release without proofs has a key, and cannot."""
         key = self._entitled.key_of(server)
         if not key or self._vouched.get(server) == key:
             return
+        pair = pair_key(key, self._name)
+        if not self._endpoint.has_proved(server, pair):
+            return
         self._vouched[server] = key
-        self._endpoint.vouch(server, pair_key(key, self._name))
+        self._endpoint.vouch(server, pair)
         for each in self._machine.neighbours(server):
             self._post.send(each, Peers((), ((server, pair_key(key, each)),)))
 
@@ -320,8 +324,8 @@ class ControllerRole:
 
     def _pair_keys(self, names: Sequence[str], to: str) -> tuple[tuple[str, str], ...]:
         """By which these servers prove their names to another."""
-        keys = {name: self._entitled.key_of(name) for name in names if name != to}
-        return tuple((name, pair_key(key, to)) for name, key in keys.items() if key)
+        keys = {name: self._vouched[name] for name in names if name != to and name in self._vouched}
+        return tuple((name, pair_key(key, to)) for name, key in keys.items())
 
     def _addresses(self, names: Sequence[str]) -> list[tuple[str, str]]:
         known = self._machine.servers.of

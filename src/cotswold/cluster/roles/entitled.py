@@ -17,7 +17,7 @@ is known of the server:
     Here, with the key of its name                       hears it
     Here, with another key than is known, and not        refuses it, unless the name was silent for a minute
       written down
-    what else servers say                                hears it on a connection that has said `Here`
+    what else servers say                                hears it on a connection that has said the key
     Ended by a station, with the key of the name         hears it
     Ended by a station, with another key                 refuses it
     Ended by a station, of a name that is not known      hears it, but not in its first seconds, in which a
@@ -84,8 +84,8 @@ class Entitled:
 
     def __init__(self, now: float, written: Callable[[], Mapping[str, str]] = dict) -> None:
         self._began, self._written = now, written
-        self._speaking: set[str] = set()
-        """Servers that have said their keys on the connections that they have now."""
+        self._speaking: dict[str, str] = {}
+        """Digests of the keys that servers have said on the connections that they have now."""
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """Key of each server and time when it was heard last, in the order of these times."""
 
@@ -96,11 +96,13 @@ class Entitled:
         match message:
             case Here(server, key=key):
                 if not self._binds(server, key, now):
+                    self._speaking.pop(server, None)
                     return "strangers"
-                self._speaking.add(server)
+                self._speaking[server] = digest_of(key)
                 return ""
             case Assigned() | Fenced() | FoundSaved() | Caught() | Silent() | TakeOver():
-                return "" if sender in self._speaking else "early"
+                said = self._speaking.get(sender)
+                return "" if said is not None and self._written().get(sender, said) == said else "early"
             case Ended(server, key=key) if sender != COORDINATOR:
                 return self._wrong_end(server, key, now)
             case _:
@@ -108,7 +110,7 @@ class Entitled:
 
     def lost(self, peer: str) -> None:
         """The connection of a peer has ended: who has its name next must say the key first."""
-        self._speaking.discard(peer)
+        self._speaking.pop(peer, None)
 
     def key_of(self, server: str) -> str:
         """The key of a server, if it is the one that is written down; empty otherwise."""

@@ -180,6 +180,10 @@ class Endpoint:
         key ends that. A caller that came in under the name without proof is lost."""
         self._peers.vouch(name, pair)
 
+    def has_proved(self, name: str, pair: str) -> bool:
+        """Whether a peer has called under this name, and proved it by the key of the pair."""
+        return self._peers.has_proved(name, pair)
+
     def version_of(self, peer: str) -> int | None:
         """Of the protocol, on which both have settled; None where the peer has not answered yet. Raises
         KeyError for one that is not connected."""

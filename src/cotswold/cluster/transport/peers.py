@@ -123,10 +123,14 @@ class Peers:
         self._pairs[name] = pair
         if len(self._pairs) > _VOUCHED:
             del self._pairs[next(iter(self._pairs))]
-        callers = [each for each in self._doors.callers if each.name == name]
-        if name in self.of and not all(each.hello.is_proved(pair) for each in callers):
+        if name in self.of and self._doors.has_called(name) and not self.has_proved(name, pair):
             self._common.refused["strangers"] += 1
             self.lose(name, "it has not proved its name")
+
+    def has_proved(self, name: str, pair: str) -> bool:
+        """Whether somebody has called under this name, and proved it by the key of the pair."""
+        callers = [each for each in self._doors.callers if each.name == name]
+        return bool(callers) and all(each.hello.is_proved(pair) for each in callers)
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
         """It speaks none that is spoken here, or says so."""

@@ -10,7 +10,8 @@ Knows: which are drained, since when, within how many seconds. Does not know: wh
     its process has ended           the next server that has its disk is drained instead
     an operator takes it back       it is drained no more; its host starts it again
     its host drains it, and its     it is drained no more: the host comes back without a drain
-      process has ended
+      process has ended, or is
+      silent
     an operator says that it is     its process has ended, unless it is heard: what it alone had is lost
       lost
 
@@ -72,28 +73,31 @@ class Drains:
         return True
 
     def ended(self, server: str) -> bool:
-        """The process of a server has ended: whether it had no copies any more, for it was drained. A drain
-        that its host wanted is over."""
+        """The process of a server has ended or is silent: whether it had no copies any more, for it was
+        drained. A drain that its host wanted is over."""
         drain = self._of.get(server)
         if drain is not None and not drain.is_written:
             self.end(server)
         return drain is not None and drain.is_done
 
     def done(self, prefix: str) -> tuple[str, ...]:
-        """Servers, of those whose names begin so, that an operator drains and that have no copies any
-        more."""
+        """Servers, of those whose names begin so, of which it is written down that an operator drains them
+        and that they have no copies any more."""
+        written = self._board.map.drains
         return tuple(
             server
             for server, drain in self._of.items()
-            if drain.is_done and drain.is_written and server.startswith(prefix) and not self._has(server)
+            if drain.is_done
+            and written.get(server) == DONE
+            and server.startswith(prefix)
+            and not self._left(server)
         )
 
-    def _has(self, server: str) -> bool:
-        """Whether it has copies, or the next life of a bucket may begin with its disk."""
+    def _left(self, server: str) -> list[str]:
+        """Buckets of which it has a copy, or of which the next life may begin with its disk."""
         servers, disk = self._board.servers, disk_of(server)
-        return bool(servers.of[server].copies) or any(
-            each.copies for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk
-        )
+        known = [each for each in servers.of.values() if not each.is_living and disk_of(each.name) == disk]
+        return list(dict.fromkeys(bucket for each in (servers.of[server], *known) for bucket in each.copies))
 
     def keeps(self, server: str) -> bool:
         """Whether an operator drains a server: it is known, though nothing is heard of it."""
@@ -134,7 +138,7 @@ class Drains:
             return []
         self._looked, done = now, []
         for server, drain in self._of.items():
-            is_empty = self._board.servers.lives(server) and not self._has(server)
+            is_empty = self._board.servers.lives(server) and not self._left(server)
             if drain.is_done and not is_empty and self._board.servers.of[server].copies:
                 drain.is_done = False  # a bucket that was lost goes on from its disk
                 if drain.is_written:
@@ -154,10 +158,9 @@ class Drains:
 
     def answer(self, server: str, now: float) -> Draining:
         """How far it is."""
-        known = self._board.servers.of.get(server)
-        if known is None:
+        if server not in self._board.servers.of:
             return Draining(server, 0, f"no server is called {server}; the cluster's status names all")
-        copies = known.copies
+        copies = self._left(server)
         if not copies:
             return Draining(server, 0, f"{server} has no copies")
         moving = next((each for each in copies if each in self._board.learning), None)

@@ -229,14 +229,16 @@ class Reign:
         known = self.board.servers.of.get(wanted.server)
         if wanted.is_lost:
             if known is not None and not known.is_living and not known.has_ended:
-                self._ended(Ended(known.name, "is given up: an operator says that it is lost"), now)
+                self.board.servers.ended(known.name)
                 self.board.servers.given_up(known.name)
+                sentence = f"{known.name} is given up: an operator says that it is lost"
+                self._events.note("lost", known.name, sentence, now)
             return [Send(sender, self._drains.answer(wanted.server, now))]
         if known is None and now - self._since < self.control.lease_seconds:
             return []  # it may be heard yet, and is asked for again
         name, by_host = self._drains.heir(wanted.server), _is_host(sender)
         known = self.board.servers.of.get(name)
-        may_begin = known is not None and not known.has_ended
+        may_begin = known is not None and not (known.has_ended and by_host)  # an operator means the disk
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
             sentence = f"{name} is to have no copies, within {wanted.seconds:g} s"
             self._events.note("draining", name, sentence, now)
@@ -337,6 +339,7 @@ class Reign:
     def tick(self, now: float) -> list[Send]:
         """Time has passed; to be called a few times in each retry."""
         for known in self.board.servers.gone(now):
+            self._drains.ended(known.name)
             is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
             why = f"has said nothing for {self.control.lease_seconds:g} s"
             missed = known.missed(now)
