@@ -450,9 +450,9 @@ def test_without_a_worker_for_a_stated_time_it_is_said_so(opened: Opener) -> Non
 
 def test_nobody_is_taken_for_silent_while_nobody_listened(opened: Opener) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
-    with opened(silent_seconds=0.8, events=events) as cluster:
+    with opened(silent_seconds=2.0, events=events) as cluster:
         cluster.evaluate("x", "g")
-        time.sleep(1.6)
+        time.sleep(2.6)
         cluster.evaluate("x", "g")
         assert [kind for kind, _ in events if kind == "lost"] == []
 
