@@ -119,8 +119,8 @@ class Template:
 
     @property
     def is_mine(self) -> bool:
-        """False in a fork of the process that owns it."""
-        return self._owner == os.getpid()
+        """False in a fork of the process that owns it, and where it has ended."""
+        return self._owner == os.getpid() and self._control.fileno() >= 0
 
     def close(self) -> None:
         """Ask no more."""
@@ -171,6 +171,7 @@ class Template:
                 send(self._control, json.dumps(request).encode(), list(files.values()))
                 pid: int = receive(self._control)[0]["pid"]
             except (OSError, EOFError):
+                self.close()
                 return None
             finally:
                 self._prctl(_PR_SET_CHILD_SUBREAPER, 0)

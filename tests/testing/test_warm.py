@@ -119,6 +119,16 @@ def test_interpreters_of_a_forked_one_are_forked_and_are_its_children() -> None:
     assert inner == f"{outer} True"
 
 
+def test_a_template_that_was_killed_is_replaced() -> None:
+    is_warm = [*PYTHON, "-c", "import sys; print('torch' in sys.modules)"]
+    subprocess.run(is_warm, check=True)
+    (template,) = (each for each in warm._processes if each.poll() is None)
+    template.kill()
+    template.wait()
+    found = [subprocess.run(is_warm, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert found == ["False\n", "True\n"]
+
+
 @pytest.mark.parametrize("name", ["HOME", "LC_ALL", "PYTHONPATH", "PYTHONWARNINGS", "TORCH_LOGS"])
 def test_an_interpreter_with_other_variables_that_are_read_at_its_start_is_a_new_one(name: str) -> None:
     environ = {**os.environ, name: "C" if name == "LC_ALL" else "/nowhere"}
