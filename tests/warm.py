@@ -51,7 +51,15 @@ _READ_AT_START = ("HOME", "LANG", "LC_", "LD_", "MALLOC_", "MPL", "PYTHON", "TOR
 
 Numbers of threads are no such ones: `OMP_NUM_THREADS` is taken over, and a fork server has one thread anyway.
 """
-_TAKEN_OVER = ("PYTHONPATH", "TORCH_CPP_LOG_LEVEL", "TORCHELASTIC_", "TORCHINDUCTOR_", "TORCH_NCCL_")
+# Ray sets PYTHONBREAKPOINT in its process, and Python reads it when breakpoint() is called
+_TAKEN_OVER = (
+    "PYTHONBREAKPOINT",
+    "PYTHONPATH",
+    "TORCH_CPP_LOG_LEVEL",
+    "TORCHELASTIC_",
+    "TORCHINDUCTOR_",
+    "TORCH_NCCL_",
+)
 _START_SECONDS = 120.0
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
