@@ -395,6 +395,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"resumed after {place}{grid}{before}{note}"
         case "nothing_left":
             return f"nothing is left to train: {event['why']}"
+        case "warning":
+            return f"warning: {event['warning']}"
         case "begun_anew":
             return NOTHING_SAVED
         case "observer_lost":
@@ -436,9 +438,10 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
     waiting = _number(event.get("waiting_bytes"))
     queue = f" queue {bytes_in_words(waiting)}" if waiting else ""
-    refused = _number(event.get("refused"))
     why = f" ({event['refused_why']})" if event.get("refused_why") else ""
-    queue += f", {refused:,.0f} samples refused{why}," if refused else ""
+    counts = {word: _number(event.get(word)) for word in ("refused", "torn")}
+    missing = [f"{count:,.0f} samples {word}" for word, count in counts.items() if count]
+    queue += f", {', '.join(missing)}{why}," if missing else ""
     return (
         f"{accuracy} epoch {int(_number(event.get('epoch'))) + 1} "
         f"{counted_of(int(_number(event['replicas'])), 'replica')} "

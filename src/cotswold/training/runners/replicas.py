@@ -35,7 +35,7 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import layer_names, network_tensors
 from cotswold.training.runners.pushes import Pushes
-from cotswold.training.runners.refusals import Refusals, kinds
+from cotswold.training.runners.refusals import Refusals, kinds, said
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -259,6 +259,9 @@ class ReplicaRuns:
 
     def _tell_means(self, replicas: Replicas) -> None:
         self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
+        assert self._ledger is not None, "it learns"
+        if warning := self._refusals.warning(self._ledger.total, replicas.count):
+            self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
         if not self._untold:
             return
         self._untold = 0
@@ -282,7 +285,7 @@ class ReplicaRuns:
             replicas=self._replicas,
             staleness=staleness,
             staleness_most=max((each.staleness_most for each in counts), default=0),
-            **({"refused_why": kinds(counts)} if total.refused else {}),
+            **({"refused_why": kinds(counts)} if total.refused or total.torn else {}),
             waiting_bytes=sum(each.waiting for each in counts),
             server_cpu_seconds=sum(each.cpu_seconds for each in counts),
             applying_seconds=sum(each.applying_seconds for each in counts),
@@ -295,16 +298,12 @@ class ReplicaRuns:
     def _warn(self, replicas: Replicas) -> None:
         """The end of the run says what people may not have seen."""
         assert self._ledger is not None, "it has learnt"
-        refused, counts = self._ledger.total.refused, replicas.count()
+        counts = replicas.count()
         self._windows.said(counts)
         where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
-        warning = self._windows.warning(where)
-        said = [] if warning is None else [warning]
-        if refused:
-            why = kinds(counts)
-            said.insert(0, f"servers refused {refused:,} samples{f' ({why})' if why else ''}")
-        if said:
-            self._recorder.warn("; ".join(said))
+        warnings = [said(self._ledger.total, counts), self._windows.warning(where) or ""]
+        if any(warnings):
+            self._recorder.warn("; ".join(filter(None, warnings)))
 
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes
