@@ -378,7 +378,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
-            return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
+            # replicas have no phases
+            how = ", by phases with a schedule of their own" if "prolongation" in event else ""
+            return f"prolonged to {_epochs(event['epochs'])} epochs{how}"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
             return f"{phase_name(event['stack'])} validation: loss {_number(event['loss']):.5g}{accuracy}"

@@ -72,6 +72,8 @@ class ReplicaRuns:
         self._is_finished = False
         self._nothing_left: str | None = None
         """Why there is nothing to train, where a run is resumed."""
+        self._is_prolonged = False
+        """Whether it is asked for more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """Why, before its epochs were over."""
         self._validations = Validations(recorder, training.patience)
@@ -120,7 +122,7 @@ class ReplicaRuns:
         self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
-        has_more = self._training.epochs > int(kept["epochs"])
+        has_more = self._is_prolonged = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
             self._is_finished, self._validations.without = False, 0
@@ -158,6 +160,8 @@ class ReplicaRuns:
             return True
         if is_new:
             recorder.event("stack", **self._describe)
+        if self._is_prolonged:
+            recorder.event("prolonged", epochs=[float(self._training.epochs)])
         with (
             Saving(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
