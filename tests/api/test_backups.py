@@ -6,12 +6,13 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
+from tests.cluster.blocks.test_renewed_index import spoil, tables
 
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
@@ -130,6 +131,35 @@ def test_what_a_backup_lacks_is_named(backup: Path) -> None:
     assert f"lacks {RUN}/9999" in one and "has no checkpoint" in other
     (backup / "backup.json").write_text("{")
     assert len(verify(backup, progress=False).findings) == 1
+
+
+def _spoiled_table(buckets: Path) -> None:
+    spoil(tables(buckets)[0], 0.02)
+
+
+def _shorter_manifest(buckets: Path) -> None:
+    (place,) = (buckets / "db").glob("MANIFEST-*")
+    place.write_bytes(place.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    "spoil_index",
+    [
+        _spoiled_table,
+        _shorter_manifest,
+        lambda buckets: (buckets / "format.json").write_text("{"),
+        lambda buckets: (buckets / "format.json").unlink(),
+    ],
+    ids=["table", "manifest", "format", "no format"],
+)
+def test_a_damaged_index_is_named_in_the_backup_and_another_backup_is_the_remedy(
+    spoil_index: Callable[[Path], object], backup: Path
+) -> None:
+    spoil_index(backup / "buckets")
+    damaged, lacks = verify(backup, progress=False).findings
+    assert damaged.startswith(f"{backup / 'buckets'}") and "is damaged (" in damaged
+    assert "cotswold-verify" not in damaged and "server" not in damaged and "move" not in damaged
+    assert damaged.endswith("; take another backup") and lacks.endswith("; take another backup")
 
 
 class Etcd:

@@ -52,6 +52,16 @@ def test_a_run_of_another_strategy_says_how_far_it_is_and_what_is_not_known(run:
     assert "known of strategy downpour alone" in found.sentences[3]
 
 
+def test_a_warning_of_a_run_that_goes_on_comes_before_its_figures(run: RunDirectory) -> None:
+    status = StatusFile(run.status, clock=iter((0.0, 0.0, 2.0, 2.0)).__next__)
+    with run.lock():
+        status.write({"kind": "warning", "warning": "320 samples are torn"})
+        status.write(STEP)
+        found = cotswold.why(run.path)
+    assert found.sentences[1] == "warning: 320 samples are torn"
+    assert found.sentences[2].startswith("layers 3/9 loss 0.5")
+
+
 def test_a_run_that_says_nothing_any_more_is_called_late(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,8 @@ def test_samples_that_are_refused_are_in_the_line_with_the_reason() -> None:
     assert "refused" not in progress.figures(event)
     said = progress.figures({**event, "refused": 1200, "refused_why": "not finite, too stale"})
     assert "staleness 1.0, 1,200 samples refused (not finite, too stale), 10 samples/s" in said
+    said = progress.figures({**event, "torn": 320, "refused_why": "not finite"})
+    assert "staleness 1.0, 320 samples torn (not finite), 10 samples/s" in said
 
 
 def test_a_stage_is_told_again_only_where_something_is_new(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tests.training.runs import finish
 
+import cotswold
+from cotswold.data import contents
 from cotswold.errors import SourceError, StoreError
 from cotswold.run import RunDirectory
-from cotswold.training import Resume, StoreJob, open_job, store_of
+from cotswold.training import Resume, StoreJob, open_job, run_stores, source_note, store_of
 
 RECIPE = """
 name = "moved"
@@ -127,3 +129,48 @@ def test_samples_that_changed_are_refused_before_they_are_prepared(
     with pytest.raises(StoreError, match="are not those that"):
         resumed(Path("old/run"), *overrides)
     assert not Path("old/stores").exists() and not Path("stores").exists()
+
+
+@pytest.fixture
+def unmoved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run in its first place; digests of new files are recorded at once, in a cache of its own."""
+    monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr("cotswold.data.contents.code_cache.folder", lambda: tmp_path / "cache")
+    Path("new").rename("old")
+    return Path("old/run")
+
+
+def note_of(run: Path) -> str | None:
+    job = resumed(run)
+    return source_note(job.run, job.recipe, job.store)
+
+
+def test_samples_that_changed_in_their_place_are_noted_where_a_run_goes_on_without_them(
+    unmoved: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert note_of(unmoved) is None
+    samples = np.load("old/x.npy")
+    samples[7, 2] += 1
+    np.save("old/x.npy", samples)
+    said = note_of(unmoved)
+    (store,) = Path("old/stores").iterdir()
+    assert said is not None and "files of old/x.npy have changed since the run began" in said
+    assert f"old/run goes on with the samples of its store {store.absolute()}" in said
+    cotswold.train(directory=unmoved, overrides=["training.epochs=2"], resume=True, progress=False)
+    assert said in caplog.messages
+    Path("old/x.npy").unlink()
+    assert note_of(unmoved) is None
+
+
+def test_a_source_that_takes_long_to_read_is_compared_by_sizes_times_and_inodes(
+    unmoved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_stores, "_QUICK_BYTES", 10)
+    assert note_of(unmoved) is None, "it was never read here"
+    with monkeypatch.context() as patch:
+        patch.setattr(run_stores, "_QUICK_BYTES", 1 << 20)
+        assert note_of(unmoved) is None
+    assert note_of(unmoved) is None, "nothing is to be read"
+    np.save("old/x.npy", np.load("old/x.npy"))
+    said = note_of(unmoved)
+    assert said is not None and "than when they were last read, and may have changed" in said

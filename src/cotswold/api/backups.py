@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotswold.errors import CotswoldError, DiskFullError, FormatError, MachineError, UserError
+from cotswold.errors import CotswoldError, DiskFullError, FormatError, MachineError, StoreError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,10 +152,10 @@ def restore_backup(
     that starts that host.
 
     Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
-    and what `read_saved` raises for damage; then nothing of it is left.
+    StoreError for damage; then nothing of it is left.
     """
     from cotswold.cluster.naming import FILE as NAMES
-    from cotswold.cluster.saved_buckets import read_saved, write_saved
+    from cotswold.cluster.saved_buckets import write_saved
     from cotswold.cluster.state import Place
     from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
@@ -179,7 +179,7 @@ def restore_backup(
                     "the controllers' state has a cluster already; give an etcd or a prefix without one"
                 )
             disks.mkdir()
-            write_saved(disks / disk, read_saved(backup / _BUCKETS))
+            write_saved(disks / disk, _saved_in(backup / _BUCKETS, backup))
             replace_file(names, json.dumps({disk: disk}).encode())
             _put_state(state, told["runs"], groups)
     except BaseException:
@@ -228,7 +228,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     room for a copy of the buckets' index.
     """
     from cotswold.checkpoint import Checkpoints
-    from cotswold.cluster.saved_buckets import apart, read_saved
+    from cotswold.cluster.saved_buckets import apart
     from cotswold.run.verifying import verify_checkpoint
 
     try:
@@ -238,11 +238,13 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
     try:
         with apart(backup / _BUCKETS) as buckets:
-            for saved in read_saved(buckets):
+            for saved in _saved_in(buckets, backup):
                 seen[saved.bucket] = [saved.term, saved.life]
                 tell(len(seen), len(wanted))
     except DiskFullError:  # it says nothing of the backup
         raise
+    except (StoreError, FormatError) as error:
+        findings.append(str(error))
     except (CotswoldError, OSError) as error:
         findings.append(f"{backup / _BUCKETS}: {error}")
     others = [name for name, term in wanted.items() if seen.get(name, term) != term]
@@ -255,6 +257,25 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         findings += [found for path in paths for found in verify_checkpoint(path, run)]
         findings += [] if paths else [f"{folder_} has no checkpoint; take another backup"]
     return findings
+
+
+def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
+    """As `read_saved` of a backup's buckets, or of a copy of them; damage is told as that of the backup."""
+    from cotswold.cluster.blocks.damage import REMEDIES
+    from cotswold.cluster.saved_buckets import read_saved
+
+    try:
+        if not (buckets / "format.json").is_file():
+            raise StoreError(f"{buckets} is damaged (it has no format.json)")
+        yield from read_saved(buckets)
+    except StoreError as error:
+        said = str(error)
+        for remedy in REMEDIES:  # a server has others beside it, and a backup has none
+            said = said.replace(f"; {remedy}", "")
+        said = said.replace(str(buckets), str(backup / _BUCKETS))
+        raise StoreError(f"{said}; take another backup") from error
+    except FormatError as error:
+        raise FormatError(str(error).replace(str(buckets), str(backup / _BUCKETS))) from error
 
 
 def _read(backup: Path) -> Mapping[str, Any]:

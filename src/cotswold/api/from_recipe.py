@@ -80,5 +80,9 @@ def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
     if team.is_main and not job.resumed:
         for note in [*job.store.notes, *training.stores.warnings(job.recipe, job.store)]:
             display.say(note)
+    if team.is_main and job.resumed:
+        changed = training.source_note(job.run, job.recipe, job.store)
+        if changed is not None:
+            display.say(changed)
     with own_random():
         return carried(job, team, request.directory, display, hearing)

@@ -378,7 +378,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
-            return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
+            # replicas have no phases
+            how = ", by phases with a schedule of their own" if "prolongation" in event else ""
+            return f"prolonged to {_epochs(event['epochs'])} epochs{how}"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
             return f"{phase_name(event['stack'])} validation: loss {_number(event['loss']):.5g}{accuracy}"
@@ -395,6 +397,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"resumed after {place}{grid}{before}{note}"
         case "nothing_left":
             return f"nothing is left to train: {event['why']}"
+        case "warning":
+            return f"warning: {event['warning']}"
         case "begun_anew":
             return NOTHING_SAVED
         case "observer_lost":
@@ -436,9 +440,10 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
     waiting = _number(event.get("waiting_bytes"))
     queue = f" queue {bytes_in_words(waiting)}" if waiting else ""
-    refused = _number(event.get("refused"))
     why = f" ({event['refused_why']})" if event.get("refused_why") else ""
-    queue += f", {refused:,.0f} samples refused{why}," if refused else ""
+    counts = {word: _number(event.get(word)) for word in ("refused", "torn")}
+    missing = [f"{count:,.0f} samples {word}" for word, count in counts.items() if count]
+    queue += f", {', '.join(missing)}{why}," if missing else ""
     return (
         f"{accuracy} epoch {int(_number(event.get('epoch'))) + 1} "
         f"{counted_of(int(_number(event['replicas'])), 'replica')} "

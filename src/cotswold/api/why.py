@@ -140,7 +140,11 @@ def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
     if not isinstance(newest, Mapping):
         return []
     known = {name: each for name, each in newest.items() if isinstance(each, Mapping)}
-    said = [line for name in ("step", "validation") if name in known and (line := describe(known[name]))]
+    said = [
+        line
+        for name in ("warning", "step", "validation")
+        if name in known and (line := describe(known[name]))
+    ]
     if "portions" in known:
         portions = known["portions"]
         said.append(

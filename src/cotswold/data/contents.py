@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from cotswold.data.source import hashed
@@ -36,8 +38,28 @@ _FORMAT = b"cotswold digests 1\n"
 _ROWS_MAX = 1 << 24
 _BATCH = 1 << 12
 
+_bytes_most: ContextVar[float] = ContextVar("bytes_most", default=inf)
 Record = dict[bytes, bytes]
 """Digests by the key of a file's name, size, times and inode."""
+
+
+class CostlyError(Exception):
+    """More bytes would have to be read than are allowed; ``was_read``: files of the source were read before,
+    and some now have another name, size, time or inode."""
+
+    def __init__(self, was_read: bool) -> None:
+        super().__init__()
+        self.was_read = was_read
+
+
+@contextmanager
+def reading_at_most(count: int) -> Iterator[None]:
+    """Have `digests` in this thread raise CostlyError where it would read more bytes than ``count``."""
+    token = _bytes_most.set(count)
+    try:
+        yield
+    finally:
+        _bytes_most.reset(token)
 
 
 @dataclass(frozen=True)
@@ -61,7 +83,8 @@ class ContentIdentity:
 def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
     """SHA-256 digests of files, `UNREADABLE` for those that cannot be read.
 
-    ``where`` is the source to which the files belong, ``names`` are relative to ``folder``.
+    ``where`` is the source to which the files belong, ``names`` are relative to ``folder``. Raises
+    CostlyError within `reading_at_most`.
     """
     known, begun_ns = _read(where), time.time_ns()
     record, found = Record(), dict[str, bytes]()
@@ -71,6 +94,8 @@ def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
             if key in known:
                 record[key] = found[name] = known[key]
     unknown = [name for name in names if name not in found]
+    if _bytes_most.get() < inf and _bytes_of(folder, unknown) > _bytes_most.get():
+        raise CostlyError(bool(known))
     with ThreadPoolExecutor(granted_cores(environ={})) as threads:
         for start in range(0, len(unknown), _BATCH):
             batch = unknown[start : start + _BATCH]
@@ -83,6 +108,15 @@ def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:
     if record != known:
         _write(where, record)
     return [found[name].hex() if name in found else UNREADABLE for name in names]
+
+
+def _bytes_of(folder: Path, names: Sequence[str]) -> int:
+    """The bytes of those files that are there."""
+    count = 0
+    for name in names:
+        with suppress(OSError):
+            count += (folder / name).stat().st_size
+    return count
 
 
 def forget(where: Path) -> None:

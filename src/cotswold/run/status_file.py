@@ -17,7 +17,7 @@ from cotswold.files import MalformedError, read_object, writing_whole
 WRITE_SECONDS = 1.0
 _BYTES_MAX = 1 << 26
 _NEWS = 10
-_KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed")
+_KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed", "warning")
 """Kinds of which the newest event is kept."""
 _NEWS_KINDS = (
     *("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),

@@ -17,6 +17,7 @@ from .restore import trained_layers as trained_layers
 from .restore import trained_stacks as trained_stacks
 from .resuming import check_resume as check_resume
 from .run_stores import kept_store as kept_store
+from .run_stores import source_note as source_note
 from .run_stores import store_of as store_of
 from .sample_spec import SampleSpec as SampleSpec
 from .stores import open_store as open_store
@@ -40,6 +41,7 @@ __all__ = [
     "open_module_job",
     "open_store",
     "random_stacks",
+    "source_note",
     "store_of",
     "trained_layers",
     "trained_stacks",

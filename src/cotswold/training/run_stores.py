@@ -14,11 +14,16 @@ from pathlib import Path
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import FormatError, RunError, SourceError, StoreError
+from cotswold.data.contents import CostlyError, reading_at_most
+from cotswold.errors import FormatError, RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, read_events
 from cotswold.training.agreement import PLACES
 from cotswold.training.stores import STORES, Progress, open_store, source_of
+
+_QUICK_BYTES = 256 << 20
+"""Files of so many bytes are read within seconds."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,32 @@ def store_of(
             "this one"
         )
     return store
+
+
+def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
+    """A sentence where the files of a run's source differ from those that its store was made of.
+
+    Files whose size, times and inode are those of the last time are not read. None where the files are the
+    same or are not there, and where the comparison would take long.
+    """
+    data, noted = recipe.data, _noted(run)
+    if noted.source is None or data.store is not None or not isinstance(data, SourcedData):
+        return None
+    try:
+        with reading_at_most(_QUICK_BYTES):
+            if source_of(data).identity == noted.source:
+                return None
+        what = "have changed since the run began"
+    except CostlyError as error:
+        if not error.was_read:
+            return None
+        what = "have other names, sizes, times or inodes than when they were last read, and may have changed"
+    except (SourceError, RecipeError):
+        return None
+    return (
+        f"files of {data.source} {what}; {run.path} goes on with the samples of its store {store.path}; to "
+        "learn from the files as they are, train a new run"
+    )
 
 
 def _places(recipe: Recipe) -> tuple[object, ...]:

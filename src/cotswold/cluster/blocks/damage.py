@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from cotswold.cluster.blocks.records import BlockKey, Bucket, Head
 
 _NAMED_MOST = 3
+COPY_AGAIN = "write these again from a copy on another server, and check the disk"
+BEGIN_EMPTY = (
+    "move it away, start with an empty one, and have its buckets copied from it or from other servers"
+)
+BEGIN_WITHOUT_FORMAT = "move the folder away and start with an empty one"
+REMEDIES = (COPY_AGAIN, BEGIN_EMPTY, BEGIN_WITHOUT_FORMAT)
+"""What is to be done about a damaged store of a server, as sentences end."""
 
 
 class RecordError(ValueError):
@@ -84,7 +91,4 @@ class DamagedError(StoreError):
     def __str__(self) -> str:
         named = "; ".join(map(str, self.damaged[:_NAMED_MOST]))
         more = len(self.damaged) - _NAMED_MOST
-        return (
-            f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}; "
-            "write these again from a copy on another server, and check the disk"
-        )
+        return f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}; {COPY_AGAIN}"

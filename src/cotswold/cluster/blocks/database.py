@@ -24,7 +24,7 @@ from pathlib import Path
 import rocksdict
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-from cotswold.cluster.blocks.damage import RecordError
+from cotswold.cluster.blocks.damage import BEGIN_EMPTY, RecordError
 from cotswold.cluster.blocks.manifest import check_manifest, seal_manifest
 from cotswold.errors import DiskFullError, MachineError, StoreError
 from cotswold.files.durable import is_full, sync_folder
@@ -161,10 +161,7 @@ class Database:
 
     def damage(self, error: Exception) -> StoreError:
         """What cannot be read, as people are told of it."""
-        return StoreError(
-            f"{self._folder} is damaged ({error}); move it away, start with an empty one, "
-            "and have its buckets copied from it or from other servers"
-        )
+        return StoreError(f"{self._folder} is damaged ({error}); {BEGIN_EMPTY}")
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Remove ``ranges`` (from the first key to before the second), then put; all of it or nothing, and on

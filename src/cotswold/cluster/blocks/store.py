@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from cotswold.cluster.blocks.damage import Damage, DamagedError, RecordError, Renewed
+from cotswold.cluster.blocks.damage import BEGIN_WITHOUT_FORMAT, Damage, DamagedError, RecordError, Renewed
 from cotswold.cluster.blocks.database import CorruptError, Database
 from cotswold.cluster.blocks.group import Group
 from cotswold.cluster.blocks.packing import unpacked
@@ -291,9 +291,7 @@ def _check_folder(folder: Path) -> None:
     lost its format."""
     names = {each.name for each in folder.iterdir()}
     if "format.json" not in names and names & {"db", CONTENTS, "seal"}:
-        raise StoreError(
-            f"{folder} is damaged (it has no format.json); move it away and start with an empty one"
-        )
+        raise StoreError(f"{folder} is damaged (it has no format.json); {BEGIN_WITHOUT_FORMAT}")
     if names and "format.json" not in names and names != {"lock"}:
         raise UserError(f"{folder} is not empty and no block store; choose another folder")
 
@@ -309,9 +307,7 @@ def _check_format(folder: Path) -> None:
     try:
         found = take(parse_object(content), "blocks", int)
     except MalformedError as error:
-        raise StoreError(
-            f"{place} is damaged ({error}); move {folder} away and start with an empty one"
-        ) from error
+        raise StoreError(f"{place} is damaged ({error}); {BEGIN_WITHOUT_FORMAT}") from error
     if found != FORMAT:
         raise FormatError(
             f"{folder} has format {found} of block stores, and this version of Cotswold knows {FORMAT}; use "

@@ -35,7 +35,7 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import layer_names, network_tensors
 from cotswold.training.runners.pushes import Pushes
-from cotswold.training.runners.refusals import Refusals, kinds
+from cotswold.training.runners.refusals import Refusals, kinds, said
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -72,6 +72,8 @@ class ReplicaRuns:
         self._is_finished = False
         self._nothing_left: str | None = None
         """Why there is nothing to train, where a run is resumed."""
+        self._is_prolonged = False
+        """Whether it is asked for more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """Why, before its epochs were over."""
         self._validations = Validations(recorder, training.patience)
@@ -120,7 +122,7 @@ class ReplicaRuns:
         self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
-        has_more = self._training.epochs > int(kept["epochs"])
+        has_more = self._is_prolonged = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
             self._is_finished, self._validations.without = False, 0
@@ -158,6 +160,8 @@ class ReplicaRuns:
             return True
         if is_new:
             recorder.event("stack", **self._describe)
+        if self._is_prolonged:
+            recorder.event("prolonged", epochs=[float(self._training.epochs)])
         with (
             Saving(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
@@ -259,6 +263,9 @@ class ReplicaRuns:
 
     def _tell_means(self, replicas: Replicas) -> None:
         self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
+        assert self._ledger is not None, "it learns"
+        if warning := self._refusals.warning(self._ledger.total, replicas.count):
+            self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
         if not self._untold:
             return
         self._untold = 0
@@ -282,7 +289,7 @@ class ReplicaRuns:
             replicas=self._replicas,
             staleness=staleness,
             staleness_most=max((each.staleness_most for each in counts), default=0),
-            **({"refused_why": kinds(counts)} if total.refused else {}),
+            **({"refused_why": kinds(counts)} if total.refused or total.torn else {}),
             waiting_bytes=sum(each.waiting for each in counts),
             server_cpu_seconds=sum(each.cpu_seconds for each in counts),
             applying_seconds=sum(each.applying_seconds for each in counts),
@@ -295,16 +302,12 @@ class ReplicaRuns:
     def _warn(self, replicas: Replicas) -> None:
         """The end of the run says what people may not have seen."""
         assert self._ledger is not None, "it has learnt"
-        refused, counts = self._ledger.total.refused, replicas.count()
+        counts = replicas.count()
         self._windows.said(counts)
         where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
-        warning = self._windows.warning(where)
-        said = [] if warning is None else [warning]
-        if refused:
-            why = kinds(counts)
-            said.insert(0, f"servers refused {refused:,} samples{f' ({why})' if why else ''}")
-        if said:
-            self._recorder.warn("; ".join(said))
+        warnings = [said(self._ledger.total, counts), self._windows.warning(where) or ""]
+        if any(warnings):
+            self._recorder.warn("; ".join(filter(None, warnings)))
 
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes

@@ -1,0 +1,57 @@
+"""What a run of replicas says when it is asked for more epochs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from torch import nn
+
+from cotswold.api.progress import describe
+from cotswold.errors import MachineError
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.server.samples import Samples
+from cotswold.training.flat import FlatModule
+from cotswold.training.runners.replicas import ReplicaRuns
+
+SAMPLES = 1000
+
+
+def resumed(epochs: int) -> list[dict[str, object]]:
+    """The events of a run that was stopped on its way to 3 epochs and is resumed for ``epochs``."""
+    written = list[dict[str, object]]()
+    recorder = SimpleNamespace(event=lambda kind, **fields: written.append({"kind": kind, **fields}))
+    training = DownpourTraining(strategy="downpour", epochs=epochs, batch_size=16, learning_rate=0.1)
+
+    def start(snapshot: object) -> Any:
+        raise MachineError("no process is started")
+
+    runs = ReplicaRuns(start, FlatModule(nn.Linear(2, 1)), SAMPLES, training, cast(Any, recorder), {})
+    strategy = {
+        "vectors": [],
+        "ledger": Samples(SAMPLES).state(),
+        "versions": [],
+        "counters": {"session": 1, "rates": []},
+        "is_finished": False,
+        "epochs": 3,
+        "patience": None,
+        "ended": None,
+    }
+    state = {"strategy": strategy, "position": {"phase": 0, "step": 5, "total": 5}}
+    runs.resume(cast(Any, SimpleNamespace(state=state, path="0", read_into=lambda name, tensor: None)))
+    with suppress(MachineError):
+        runs.run()
+    return written
+
+
+def test_more_epochs_are_told_by_an_event_as_for_other_strategies() -> None:
+    (event,) = resumed(7)
+    assert event == {"kind": "prolonged", "epochs": [7.0]}
+    assert describe(event) == "prolonged to 7 epochs"
+
+
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_epochs_that_are_not_more_prolong_nothing(epochs: int) -> None:
+    assert resumed(epochs) == []
