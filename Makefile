@@ -1,6 +1,6 @@
 # make demo       environment, data, training, report: a few minutes on two cores
-# make test       environment and every short test, those of Triton, JAX and Ray too: about 16 minutes on two cores
-# make quick      what to run before a commit: within 2 minutes on two cores
+# make test       environment and every short test, those of Triton, JAX and Ray too: about 12 minutes on two cores
+# make quick      what to run before a commit: about a minute on two cores
 # make soak       the long tests, with real faults for minutes; PART=3/10 runs one tenth of them
 # make check      lint, types and import rules
 # make constraints   that constraints.txt holds on every supported Python, system and processor

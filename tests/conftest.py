@@ -12,6 +12,7 @@ Tests with the mark ``soak`` run for many seconds. `make test` leaves them out, 
 from __future__ import annotations
 
 import os
+import subprocess
 import zlib
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
@@ -114,5 +115,5 @@ def cold_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def template() -> None:
-    """Have the template be there before a test looks at the children of this process, of which it is one."""
-    warm.ready()
+    """Start the template, and wait until it serves: before a test looks at the children of this process."""
+    subprocess.run([*warm.PYTHON, "-c", ""], check=True)

@@ -25,7 +25,10 @@ from cotswold.host.process import (
 from cotswold.host.standstill import Seen
 from cotswold.testing.signals import wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc"),
+    pytest.mark.usefixtures("template"),  # it is a child, and computes when it starts
+]
 PRINT = (
     "from cotswold.host.process import identity; import time; print(identity(), flush=True); time.sleep(60)"
 )
