@@ -24,7 +24,10 @@ ENDED_SECONDS = 120
 LONG = ("--set", "training.epochs=4000", "--set", "training.checkpoint_minutes=0.02")
 TIMEOUT = ("--set", "mesh.timeout=3")
 
-pytestmark = pytest.mark.soak
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.usefixtures("cold_interpreters"),  # a warm command has one more child
+]
 
 
 def begun(*words: object) -> subprocess.Popen[str]:

@@ -132,7 +132,7 @@ def test_training_goes_on_while_the_controller_is_dead_and_it_is_started_again(o
         assert controller(replicas) != before
         os.kill(replicas.servers["server-1"], signal.SIGKILL)
         check_tallies(replicas)
-    assert any("primary server-1 ended" in each for each in elections(events))
+    assert any("primary server-1 was killed" in each for each in elections(events))
 
 
 @pytest.mark.soak

@@ -48,6 +48,7 @@ def test_ranks_that_train_go_on_after_one_was_killed(
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("cold_interpreters")  # a warm parent has one more child
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_ranks_outlive_a_suspension_longer_than_their_timeout(
     tmp_path: Path, training_parent: Callable[..., subprocess.Popen[str]]
@@ -66,6 +67,7 @@ def test_ranks_outlive_a_suspension_longer_than_their_timeout(
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("cold_interpreters")  # a warm parent has one more child
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_under_a_parent_that_stands_still_no_rank_is_left_behind(
     tmp_path: Path, training_parent: Callable[..., subprocess.Popen[str]]
