@@ -121,7 +121,7 @@ class Template:
     def __init__(self, control: socket.socket, environ: Mapping[str, str]) -> None:
         self._control, self._environ = control, dict(environ)
         self._control.settimeout(_START_SECONDS)
-        self._owner = os.getpid()
+        self._owner, self._namespaces = os.getpid(), _namespaces()
         self._prctl = ctypes.CDLL(None).prctl
         self._lock = threading.Lock()
 
@@ -135,7 +135,9 @@ class Template:
         self._control.close()
 
     def is_alike(self, environ: Mapping[str, str]) -> bool:
-        """Whether nothing differs of what an interpreter reads once."""
+        """Whether nothing differs of what an interpreter reads once, and its namespaces are the same."""
+        if self._namespaces != _namespaces():
+            return False
         for name in {*environ, *self._environ}:
             is_read = name.startswith(_READ_AT_START) and not name.startswith(_TAKEN_OVER)
             if is_read and environ.get(name) != self._environ.get(name):
@@ -184,6 +186,12 @@ class Template:
             finally:
                 self._prctl(_PR_SET_CHILD_SUBREAPER, 0)
         return pid or None
+
+
+def _namespaces() -> list[str]:
+    """The namespaces that a child of this thread gets."""
+    kinds = ("net", "mnt", "pid_for_children")
+    return [str(Path(f"/proc/thread-self/ns/{kind}").readlink()) for kind in kinds]
 
 
 _PLACES = ("", ROOT, ROOT / "src", ROOT / "benchmarks")

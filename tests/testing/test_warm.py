@@ -119,6 +119,13 @@ def test_interpreters_of_a_forked_one_are_forked_and_are_its_children() -> None:
     assert inner == f"{outer} True"
 
 
+def test_an_interpreter_in_other_namespaces_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*PYTHON, "-c", "import sys; print('torch' in sys.modules)"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "True\n"
+    monkeypatch.setattr(warm, "_namespaces", lambda: ["net:[1]"])
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 def test_a_template_that_was_killed_is_replaced() -> None:
     is_warm = [*PYTHON, "-c", "import sys; print('torch' in sys.modules)"]
     subprocess.run(is_warm, check=True)
