@@ -54,6 +54,13 @@ def recorded(folder: Path, servers: int = 1, pushes: int = 3) -> Path:
     return folder
 
 
+def test_a_server_that_is_killed_leaves_what_came_to_it(tmp_path: Path) -> None:
+    traffic = Traffic(tmp_path / "server-0.jsonl", SHARDS, SETTINGS, "float32")
+    traffic.note("replica-0", Update("run", 1, 1, "gradient", (0,), (0,), 0, 1.0, ((0, 10),), 0, (), ()))
+    assert read(tmp_path).pushes == 1  # nothing was closed
+    traffic.close()
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_what_was_sent_to_several_servers_is_one_push(servers: int, tmp_path: Path) -> None:
     found = read(recorded(tmp_path, servers))

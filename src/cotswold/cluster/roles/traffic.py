@@ -21,19 +21,21 @@ from cotswold.server.messages import PullNewer, Shard, ToUpdates, Update
 VERSION = 1
 FOLDER = "traffic"
 """In the directory of a run."""
-_FLUSH_SECONDS = 1.0
 _BYTES_MOST = 256 << 20
 """Of a file; what comes later is not written down."""
 
 
 class Traffic:
-    """Writes to the file of one server, which it empties first; to be closed."""
+    """Writes to the file of one server, which it empties first; to be closed.
+
+    Each line goes to the file at once, so a server that is killed leaves all that came to it.
+    """
 
     def __init__(self, file: Path, shards: Sequence[Shard], settings: Asynchronous, dtype: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file.open("w", encoding="utf-8")
+        self._file = file.open("w", buffering=1, encoding="utf-8")
         self._all = tuple(one.number for one in shards)
-        self._began = self._flushed = time.monotonic()
+        self._began = time.monotonic()
         self._bytes = 0
         self._write(
             {
@@ -47,8 +49,7 @@ class Traffic:
 
     def note(self, sender: str, message: ToUpdates) -> None:
         """Write a push or a pull down; markers and orders are none."""
-        now = time.monotonic()
-        head = [round(now - self._began, 6), sender]
+        head = [round(time.monotonic() - self._began, 6), sender]
         match message:
             case Update(shards=shards) if shards:
                 samples = sum(stop - start for start, stop in message.samples)
@@ -56,13 +57,6 @@ class Traffic:
                 self._write([*head, message.session, "push", *told])
             case PullNewer():
                 self._write([*head, message.session, "pull", message.number, self._which(message.shards)])
-        if now - self._flushed > _FLUSH_SECONDS:
-            self._flushed = now
-            self.flush()
-
-    def flush(self) -> None:
-        """Have all that was noted in the file."""
-        self._file.flush()
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -71,8 +71,6 @@ class Draining:
     def hear(self, sender: str, message: ToUpdates | Count) -> None:
         """Answer a message."""
         if isinstance(message, Count):
-            if self._traffic is not None:
-                self._traffic.flush()  # the last count of a run comes before its end
             name, refused = self._name, self._post.endpoint.refused
             self._post.send(sender, self._work.counts(name, [self._updates], refused))
             return
