@@ -67,7 +67,7 @@ def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
     assert process.returncode == 0, told
-    assert "ended: 0 clients, 600 pushes" in told and "38400 samples counted" in told
+    assert "ended: 0 clients, 600 pushes" in told and "38,400 samples counted" in told
     checkpoints = Checkpoints(tmp_path / "served" / "checkpoints", identity="cotswold serve")
     checkpoint = checkpoints.latest().checkpoint
     assert checkpoint is not None and checkpoint.step == 600

@@ -19,11 +19,6 @@ def count(value: float) -> str:
     return f"{round(value):,}".replace(",", "\u202f")
 
 
-def counted(number: int, thing: str) -> str:
-    """So many of a thing: 1 server, 2 servers."""
-    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
-
-
 def scaled(value: float, unit: str) -> str:
     """Three significant figures with a decimal prefix: 2.5 GFLOP."""
     power = min(max(0, floor(log10(abs(value)) / 3)) if value else 0, len(_PREFIXES) - 1)

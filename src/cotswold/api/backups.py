@@ -45,7 +45,8 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
-    from cotswold.server.names import counted, is_run, run_of
+    from cotswold.server.names import is_run, run_of
+    from cotswold.words import counted
 
     if folder.exists():
         raise UserError(f"{folder} is there already; name a new folder for the backup")
@@ -161,7 +162,7 @@ def restore_backup(
     from cotswold.files import replace_file
     from cotswold.server.copies.saved import restored_on
     from cotswold.server.messages import Group
-    from cotswold.server.names import counted
+    from cotswold.words import counted
 
     told = _read(backup)
     settings = StationSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)

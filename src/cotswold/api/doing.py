@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.server.copies.copying import short_in_words
+from cotswold.words import counted
 
 SILENT_SECONDS = 2.0
 """Who has said nothing for so long is called silent."""
@@ -154,15 +155,6 @@ def server_does(row: Row) -> str:
     if waited:
         return f"waits for {listed(waited)}"
     return f"applies {counted(queued, 'update')}" if queued else "waits for updates"
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "update"), counted(2, "update")
-    ('1 update', '2 updates')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def listed(words: Sequence[str], most: int = 3) -> str:

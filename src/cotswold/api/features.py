@@ -16,7 +16,7 @@ from cotswold.api.display import display_for
 from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
-from cotswold.data.words import counted
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np

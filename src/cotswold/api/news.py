@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from cotswold.api.doing import counted, listed
+from cotswold.api.doing import listed
+from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
 """Why a process has ended that was let go: nobody needs a line for it."""

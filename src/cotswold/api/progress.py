@@ -14,11 +14,11 @@ from math import inf
 from typing import Protocol, TextIO
 
 from cotswold.api.doing import bytes_in_words, kinds_of
-from cotswold.api.doing import counted as counted_of
 from cotswold.api.news import News
 from cotswold.api.replicas_table import evaluator_lines, tables
 from cotswold.launch import own_log
 from cotswold.run.first_save import NOTHING_SAVED
+from cotswold.words import counted as counted_of
 
 LINE_SECONDS = 5.0
 _REFRESHES = 4

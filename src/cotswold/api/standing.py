@@ -18,7 +18,7 @@ from cotswold.api.doing import bytes_in_words
 from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.cluster.station import Drained, StationSettings

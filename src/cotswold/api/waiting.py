@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from cotswold.api import doing
 from cotswold.api.doing import Row
+from cotswold.words import counted
 
 COORDINATOR = "coordinator"
 _PROCESSES = ("each", "servers", "evaluators")
@@ -37,7 +38,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
         figures = (
             f"{doing.figure(row, 'updates_per_second'):,.0f} updates/s, "
             f"{doing.bytes_in_words(doing.figure(row, 'waiting'))} in its queue, "
-            f"{doing.counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
+            f"{counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
         figures += f", {said}" if (said := doing.unsaved(row)) else ""
         found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")

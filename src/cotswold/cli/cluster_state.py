@@ -160,7 +160,7 @@ def drain(
     """
     from cotswold.api.progress import say, stages
     from cotswold.errors import UserError
-    from cotswold.server.names import counted
+    from cotswold.words import counted
 
     if within <= 0:
         raise UserError(f"--within {within:g}: give seconds, more than 0")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.progress import printable
 from cotswold.cli.cluster_state import EVENTS
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview

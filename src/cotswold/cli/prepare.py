@@ -119,7 +119,7 @@ def prepare(
     import cotswold
     from cotswold.api.progress import printable
     from cotswold.data import Summary
-    from cotswold.data.words import counted
+    from cotswold.words import counted
 
     heard: list[Summary] = []
     store = cotswold.prepare(

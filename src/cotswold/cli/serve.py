@@ -153,7 +153,7 @@ def _watch(served: Served, stop: Stop, show: Stages) -> None:
 
 def _line(status: ServedStatus) -> str:
     """Where things are, in a line."""
-    from cotswold.api.doing import counted
+    from cotswold.words import counted
 
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     pushes = f"{status.pushes} push{'' if status.pushes == 1 else 'es'}"

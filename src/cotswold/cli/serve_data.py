@@ -138,7 +138,8 @@ def serve_data(
 
 def _line(status: ServedDataStatus, lent: bool) -> str:
     """Where things are, in a line; who trains is not known where servers are ``lent``."""
-    from cotswold.api.doing import bytes_in_words, counted
+    from cotswold.api.doing import bytes_in_words
+    from cotswold.words import counted
 
     rate = status.hit_rate
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))

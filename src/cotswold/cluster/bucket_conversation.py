@@ -20,7 +20,7 @@ from cotswold.cluster.standing import StandingServers
 from cotswold.server import messages as m
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 USUAL_SECONDS = 1.5
 """Of what is waited for longer than that somebody is told."""

@@ -14,8 +14,8 @@ import numpy as np
 from cotswold.cluster.description import Description
 from cotswold.errors import UserError
 from cotswold.server.control.map import DESCRIPTION_LETTERS
-from cotswold.server.names import counted
 from cotswold.server.versions import later
+from cotswold.words import counted
 
 _STATES = 2
 """That a bucket has while a checkpoint is taken: what is now, and what was frozen."""

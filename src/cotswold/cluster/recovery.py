@@ -37,7 +37,8 @@ from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import BUCKETS, RUNS, items_of
 from cotswold.server.copies.saved import ASIDE, disk_of, restored_on
 from cotswold.server.messages import Group
-from cotswold.server.names import counted, run_of
+from cotswold.server.names import run_of
+from cotswold.words import counted
 
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
 """Of a server's disk: the name of its cluster, and what is said of each run of which it has a bucket."""

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 
 from cotswold.cluster.messages import Counts
 from cotswold.server.messages import Group, Shard
-from cotswold.server.names import counted
 from cotswold.server.versions import life_of, updates_of
+from cotswold.words import counted
 
 ROWS_MOST = 1000
 

@@ -65,7 +65,7 @@ from cotswold.server.messages import (
     NotLeading,
     Send,
 )
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Hears of what happens: its kind, of whom, a sentence."""

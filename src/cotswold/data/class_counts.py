@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.words import counted
+from cotswold.words import counted
 
 _NAMED = 10
 """Classes that are named in a sentence, at most."""

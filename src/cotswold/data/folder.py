@@ -14,9 +14,9 @@ from PIL import Image
 from cotswold.data.contents import digests
 from cotswold.data.picture import BrokenPictureError, open_picture
 from cotswold.data.source import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
-from cotswold.data.words import counted
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
+from cotswold.words import counted
 
 _NAMED = 5
 """Folders that are named in a sentence, at most."""

@@ -45,11 +45,11 @@ from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.vector_work import VectorWork
 from cotswold.data.vectors import VectorSource
-from cotswold.data.words import counted
 from cotswold.data.worker_pool import WorkerPool
 from cotswold.errors import UserError
 from cotswold.files import expanded, real_folder
 from cotswold.host import granted_cores
+from cotswold.words import counted
 
 Progress = Callable[[int, int], None]
 """Called with the samples done and the samples in all."""

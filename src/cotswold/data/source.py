@@ -23,8 +23,8 @@ from PIL import Image
 
 from cotswold.data.grey_levels import Ranges
 from cotswold.data.picture import BrokenPictureError, numbers, shallow
-from cotswold.data.words import counted
 from cotswold.errors import SourceError, UnlabelledError
+from cotswold.words import counted
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["pictures", "vectors", "frames"]

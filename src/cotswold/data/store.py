@@ -27,10 +27,10 @@ from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_s
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
-from cotswold.data.words import counted
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
+from cotswold.words import counted
 
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20

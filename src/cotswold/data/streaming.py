@@ -23,9 +23,9 @@ from cotswold.data.transforms import AnyTransform
 from cotswold.data.vector_preparation import VectorTransform
 from cotswold.data.vectors import VectorSource
 from cotswold.data.whitening import Float32
-from cotswold.data.words import counted
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
+from cotswold.words import counted
 
 Found = list[Float32 | BrokenPictureError]
 """Samples as a network wants them, or what is wrong with each."""

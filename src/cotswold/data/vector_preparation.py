@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.words import counted
 from cotswold.errors import UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
+from cotswold.words import counted
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cotswold.data.labelling import Labelling, number_remedy
 from cotswold.data.sequences import Integers, neighbours
 from cotswold.data.source import UNLABELLED, Kind, SampleSource
-from cotswold.data.words import counted
 from cotswold.errors import SourceError
+from cotswold.words import counted
 
 Rows = NDArray[np.float64]
 

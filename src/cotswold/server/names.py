@@ -37,13 +37,3 @@ def spoken(bucket: str) -> str:
     """
     run, _, number = bucket.rpartition("/")
     return f"bucket {int(number)} of {run}" if run and number.isdecimal() else bucket
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "bucket"), counted(2, "bucket"), counted(1, "copy"), counted(0, "copy")
-    ('1 bucket', '2 buckets', '1 copy', '0 copies')
-    """
-    many = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"
-    return f"{number:,} {what if number == 1 else many}"

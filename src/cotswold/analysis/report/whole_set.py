@@ -17,9 +17,10 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
-from cotswold.analysis.words import count, counted, percent, plain, scaled
+from cotswold.analysis.words import count, percent, plain, scaled
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
+from cotswold.words import counted
 
 _AXES = (
     ("evaluations", "evaluations of value and gradient"),

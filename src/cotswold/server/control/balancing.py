@@ -28,7 +28,7 @@ from cotswold.server.control.elections import Elections
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.placing import surplus
 from cotswold.server.messages import Group
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.25
 _TRIED = 8

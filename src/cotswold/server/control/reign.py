@@ -73,7 +73,7 @@ from cotswold.server.messages import (
     Undrain,
     Undrained,
 )
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
 """Who says these wants an answer, and asks another controller where this one does not lead."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.names import counted
+from cotswold.words import counted
 
 MOST_COPIES = 5
 
