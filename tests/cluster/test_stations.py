@@ -162,6 +162,7 @@ def test_a_station_that_ends_takes_its_processes_with_it(
 ) -> None:
     with standing(tmp_path, fork_server, token) as ((host,), _):
         processes = list(host.processes.values())
+        assert processes and all(map(lives, processes))
     until(lambda: not any(map(lives, processes)))
 
 
