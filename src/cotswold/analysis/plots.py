@@ -48,7 +48,10 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One curve. ``colour`` counts the page's series from 0; ``dots`` marks every point."""
+    """One curve.
+
+    ``colour`` counts the page's series from 0. ``dots`` marks every point; a single one is always marked.
+    """
 
     label: str
     x: Sequence[float]
@@ -100,7 +103,7 @@ def draw(
             color=palette.series[line.colour % len(palette.series)],
             linewidth=1.6,
             linestyle="--" if line.dashed else "-",
-            marker="o" if line.dots else None,
+            marker="o" if line.dots or len(line.x) == 1 else None,
             markersize=4,
             label=line.label,
         )
