@@ -19,6 +19,7 @@ def heard(by: Endpoint, *others: Endpoint, seconds: float = SECONDS) -> Event:
             return event
         for other in others:
             other.flush(0.01)
+            other._wait(0.01)  # an endpoint that has sent everything only looks at what it used
     raise AssertionError(f"{by.name} heard nothing")
 
 

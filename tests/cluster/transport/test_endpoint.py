@@ -517,6 +517,7 @@ def test_more_peers_than_there_may_be_are_refused(make: Make, monkeypatch: pytes
     for number in range(3):
         connected(make(f"peer-{number}"), one)
     late = make("late")
+    one.flush(0.01)  # so that only the new call makes it read
     late.connect("one", one.address)
     assert isinstance(heard(late, one), Lost) and len(one.peers) == 3
     until(lambda: one.refused["strangers"] == 1, one)
