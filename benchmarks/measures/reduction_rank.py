@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 
 from cotswold.cluster.reduction import Reducer, Vector
-from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.geometry import ReductionPlan
 from cotswold.host import token_of
+from cotswold.transport import Endpoint, Lost
 
 TIMEOUT_SECONDS = 120.0
 

@@ -21,13 +21,13 @@ from cotswold.api.standing import (
     made_tokens,
     next_commands,
 )
-from cotswold.cluster.rotating import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
-from cotswold.cluster.transport import Endpoint, Message
 from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.server.messages import CONTROLLERS, Look
+from cotswold.transport import Endpoint, Message
+from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
 
 
 @pytest.mark.parametrize(

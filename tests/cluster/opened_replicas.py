@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import Replicas, open_replicas
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.host import ForkServer
 from cotswold.server.copies.copying import Way

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.standing import name_at
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Token
 from cotswold.server.messages import EventSeen, Look, Looked, Message, RunSeen
+from cotswold.transport import Endpoint
 
 Answers = Callable[[str, AnyMessage], Sequence[Message]]
 """What a controller with this name answers to a message."""

@@ -14,7 +14,8 @@ import pytest
 import torch
 from tests.cluster.works import LeastSquares
 
-from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, open_cluster
+from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
 from cotswold.optim import Combine
 

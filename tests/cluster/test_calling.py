@@ -12,10 +12,10 @@ from cotswold.cluster.roles.clients import Clients, scoped
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.standing import controllers_at, place_of
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.server.messages import Here
+from cotswold.transport import Endpoint
 from measures.fuzzing.keeper import ADDRESS
 
 

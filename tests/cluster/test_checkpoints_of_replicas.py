@@ -12,7 +12,7 @@ import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster import TroubleError
+from cotswold.cluster.listening import TroubleError
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.replica import Pace
 

@@ -16,8 +16,10 @@ import pytest
 import torch
 from tests.cluster.works import LeastSquares
 
-from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleError, open_cluster
+from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.post import AnyMessage, Letter
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod

@@ -15,10 +15,12 @@ import torch
 from tests.cluster.host_processes import HostProcesses
 from tests.cluster.works import LeastSquares
 
-from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleError, open_cluster
-from cotswold.cluster.transport import address
+from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.listening import TroubleError
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
 from cotswold.testing import Hosts, wait_until, why_not
+from cotswold.transport import address
 
 WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))

@@ -14,11 +14,11 @@ import pytest
 from cotswold.cluster.cluster_secret import handed_on, has_one_of, tokens_said
 from cotswold.cluster.ray_agent import Agent, Refused
 from cotswold.cluster.ray_processes import RayProcesses
-from cotswold.cluster.rotating import FILE_VARIABLE
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
 from cotswold.testing.processes import play
+from cotswold.transport.token_rotation import FILE_VARIABLE
 
 OWN, CLUSTER, OTHER = Token.new(), Token.new(), Token.new()
 

@@ -18,10 +18,10 @@ from cotswold.cluster import messages as beginning
 from cotswold.cluster.codec import Packing, UnknownError, decode, encode
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.reading import MalformedError
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Token
 from cotswold.optim import Combine, Dot, Drop, Multiply
 from cotswold.server import messages as m
+from cotswold.transport import Endpoint
 
 TOKEN = Token.new()
 _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))

@@ -17,9 +17,9 @@ from cotswold.cluster.messages import Finish
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles import data_server
 from cotswold.cluster.roles.data_server import DataServer
-from cotswold.cluster.transport import Ready
 from cotswold.errors import MachineError, UserError
 from cotswold.server.messages import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied
+from cotswold.transport import Ready
 
 
 class Talk:

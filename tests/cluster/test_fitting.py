@@ -15,13 +15,13 @@ from cotswold.cluster.description import Description
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.updates import said
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.messages import Create
 from cotswold.server.staleness import Staleness
 from cotswold.server.versions import later
+from cotswold.transport import Endpoint
 
 MIB = 1 << 20
 ROWS = 1024

@@ -30,11 +30,11 @@ import cotswold
 from cotswold.api.serving import Served
 from cotswold.cluster.client import Client
 from cotswold.cluster.codec import encode
-from cotswold.cluster.transport import Endpoint, Message
-from cotswold.cluster.transport.frames import DATA, framed, head
-from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.host import Token
 from cotswold.server import messages as m
+from cotswold.transport import Endpoint, Message
+from cotswold.transport.frames import DATA, framed, head
+from cotswold.transport.versions import PROTOCOL
 
 SIZE = 8
 HEAD = head(DATA, PROTOCOL)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cotswold.cluster.hosts import address_of, own_address_of
 from cotswold.errors import UserError
+from cotswold.transport.host_names import address_of, own_address_of
 
 _NOBODY = "192.0.2.1"
 """RFC 5737: no machine has it."""

@@ -23,8 +23,6 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.ways import Ways
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.state import Place
-from cotswold.cluster.transport import Endpoint, Lost
-from cotswold.cluster.transport.address import Address
 from cotswold.host import Token
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Role
@@ -45,6 +43,8 @@ from cotswold.server.messages import (
     Prepare,
     TakeOver,
 )
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport.address import Address
 from measures.fuzzing.descriptions import described
 
 TOKEN = Token.new()

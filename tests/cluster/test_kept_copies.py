@@ -13,8 +13,8 @@ import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, check_account, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster import TroubleError
 from cotswold.cluster.keepers import CONTROLLER
+from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.replicas import Replicas
 from cotswold.optim.updates import Adagrad
 from cotswold.server.replica import Pace

@@ -8,12 +8,12 @@ import pytest
 from tests.cluster.opened_replicas import Opener
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import open_replicas
-from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import UserError
 from cotswold.server.replica import Pace
+from cotswold.transport import Endpoint
 
 
 def test_a_replica_that_just_trains_is_not_dropped_though_not_three_vectors_may_wait_for_it() -> None:

@@ -11,8 +11,8 @@ from cotswold.cluster import naming
 from cotswold.cluster.naming import Names
 from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.standing import controllers_at, place_of, places_by_name
-from cotswold.cluster.transport import End, Lost
 from cotswold.errors import UserError
+from cotswold.transport import End, Lost
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.messages import Given, Made
 from cotswold.cluster.opening import Opening, Task
 from cotswold.cluster.post import Letter
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Token
 
 MADE = Made("worker-2", "float32", 1, 10, (1, 2), 0, (("w", 1, 1),))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from cotswold.cluster.post import Letter, Post
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Token
 from cotswold.server import messages as m
+from cotswold.transport import Endpoint
 
 TOKEN = Token.new()
 BUFFER_BYTES, MESSAGES = 100_000, 8

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.recording import CLASSES, fields_of, parts_of, sample
 
 from cotswold.cluster.codec import decode, encode
-from cotswold.cluster.transport.versions import OLDEST, PROTOCOL
+from cotswold.transport.versions import OLDEST, PROTOCOL
 
 _FILES = sorted((Path(__file__).parent / "recorded").glob("protocol-*.json"))
 _RECORDED = {int(each.stem.partition("-")[2]): json.loads(each.read_text()) for each in _FILES}

@@ -11,11 +11,11 @@ import pytest
 
 from cotswold.cluster import reduction as carried
 from cotswold.cluster.reduction import Reducer, Reduction, Vector, lane_name
-from cotswold.cluster.transport import Endpoint, Message
 from cotswold.errors import ClusterError, RankError
 from cotswold.geometry import Card, Host, Network, ReductionPlan, chosen_all_reduction, chosen_plan
 from cotswold.geometry.reduction_plans import WAYS, all_reduction, chain, over_lanes, reduction, star
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Message
 
 RANKS = 6
 SECONDS = 20.0

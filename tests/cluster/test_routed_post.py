@@ -6,9 +6,9 @@ from contextlib import closing
 
 from cotswold.cluster.messages import Give
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Token
 from cotswold.server.messages import CONTROLLERS, Find
+from cotswold.transport import Endpoint
 
 
 def test_who_is_no_server_and_not_connected_is_not_taken_for_having_heard() -> None:

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Call, Process
 from cotswold.host.processes import LOST
+from cotswold.transport import Endpoint
 
 
 class Pretended:

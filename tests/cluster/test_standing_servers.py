@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster import TroubleError, bucket_conversation
+from cotswold.cluster import bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
+from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
 from cotswold.cluster.watching import Watching

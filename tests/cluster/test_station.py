@@ -19,11 +19,11 @@ from cotswold.cluster import station as module
 from cotswold.cluster.standing import controllers_at
 from cotswold.cluster.state import SqliteState
 from cotswold.cluster.station import Drained, Station, StationSettings
-from cotswold.cluster.transport.address import Address
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
 from cotswold.server.messages import Described, Draining
+from cotswold.transport.address import Address
 
 Events = list[tuple[str, str, str]]
 

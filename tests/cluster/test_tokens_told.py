@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster import rotating
 from cotswold.cluster.messages import Happened
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
 from cotswold.cluster.roles.keeper import KeeperRole
 from cotswold.cluster.roles.ways import Ways
-from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.state import Place
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring, KeyringFile
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
+from cotswold.transport import Endpoint
+from cotswold.transport import token_rotation as rotating
+from cotswold.transport.token_rotation import Rotating
 
 
 class Door:

@@ -17,15 +17,16 @@ import torch
 from torch import nn
 
 import cotswold
-from cotswold.cluster import ClusterSettings, TroubleError
 from cotswold.cluster.codec import encode
+from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import open_replicas
-from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.server import messages as m
 from cotswold.server.replica import Pace
+from cotswold.transport import Endpoint
 
 SECONDS = 10.0
 

@@ -12,12 +12,13 @@ from tests.ports import free_ports
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.standing import name_at, places_by_name
-from cotswold.cluster.transport import End, Endpoint, Lost, connection
-from cotswold.cluster.transport.address import Address
 from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.server.messages import Message, NotLeading
+from cotswold.transport import End, Endpoint, Lost
+from cotswold.transport import outgoing as connection
+from cotswold.transport.address import Address
 
 SECONDS = 1.5
 

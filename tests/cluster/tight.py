@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.cluster.works import Tally
 
-from cotswold.cluster.transport import Endpoint
+from cotswold.transport import Endpoint
 
 MODEL_BYTES = 1 << 20
 defaults = Endpoint.__init__.__kwdefaults__

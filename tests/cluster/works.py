@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster import PortionSum, Slot
+from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import MachineError
 
 

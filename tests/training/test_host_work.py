@@ -14,9 +14,9 @@ from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, check_account, 
 from tests.cluster.test_replicas import WELL, by_sgd
 from tests.training.test_gangs import children, runs
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import Replicas, open_replicas
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Call, ForkServer
 from cotswold.host.shared_memory import is_supported
 from cotswold.optim.updates import Deltas, Rule, Sgd

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SEED, Case, in_one_process, work
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples

@@ -18,7 +18,6 @@ from tests.training.test_data_servers import children, with_servers
 
 from cotswold.cluster.data_pool import PoolSettings
 from cotswold.cluster.replicas import Replicas, open_replicas
-from cotswold.cluster.transport.address import Address
 from cotswold.data import Store
 from cotswold.data.serving import said
 from cotswold.errors import MachineError, UserError
@@ -33,6 +32,7 @@ from cotswold.training import Resume, data_feed, downpour, hogwild, open_job
 from cotswold.training.patterns import write_rows
 from cotswold.training.served_patterns import PoolPlace
 from cotswold.training.varying import varying_of
+from cotswold.transport.address import Address
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 

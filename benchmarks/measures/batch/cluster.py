@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, open_cluster
+from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim import Combine
 from cotswold.testing import CpuQuota, stopped
 from measures.batch.alone import Alone

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from cotswold.bench.measure import Document, rounded, rounded_all
-from cotswold.cluster import open_cluster
-from cotswold.cluster.cluster import PRELOADED
+from cotswold.cluster.cluster import PRELOADED, open_cluster
 from cotswold.data import Store
 from cotswold.host import ForkServer
 from cotswold.recipe import Recipe, from_values, parse

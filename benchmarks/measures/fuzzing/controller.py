@@ -17,10 +17,10 @@ from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
 from cotswold.cluster.state.keeping import PREFIX_BYTES_MAX, checked
-from cotswold.cluster.transport import Endpoint
 from cotswold.server import messages as m
 from cotswold.server.control.leading import Read
 from cotswold.server.control.settings import Control
+from cotswold.transport import Endpoint
 
 from .descriptions import described, long, spoilt
 from .keeper import ADDRESS, CLIENT, MASTER, RUN

@@ -19,11 +19,11 @@ from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.keeper import KeeperRole
 from cotswold.cluster.roles.ways import Ways
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.address import Address
 from cotswold.server import messages as m
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
+from cotswold.transport import Endpoint
+from cotswold.transport.address import Address
 
 from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim

@@ -13,9 +13,9 @@ from random import Random
 from cotswold.cluster.codec import AnyMessage, Packing, decode
 from cotswold.cluster.post import Letter
 from cotswold.cluster.reading import MalformedError
-from cotswold.cluster.transport import Traffic
-from cotswold.cluster.transport.address import Address
 from cotswold.server.messages import Send
+from cotswold.transport import Traffic
+from cotswold.transport.address import Address
 
 from .making import Making, Said, exactly
 

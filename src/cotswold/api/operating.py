@@ -104,7 +104,7 @@ def in_json(found: Overview | Explained) -> dict[str, object]:
 
 
 def _place(address: str) -> str:
-    from cotswold.cluster.transport.address import Address
+    from cotswold.transport.address import Address
 
     if not Address.is_one(address):
         return address

@@ -84,8 +84,8 @@ def serve(
     Raises UserError for what cannot be, MachineError where processes cannot be started.
     """
     from cotswold.api.served_state import Saved
-    from cotswold.cluster.hosts import own_address_of
     from cotswold.cluster.serving import ServingSettings
+    from cotswold.transport.host_names import own_address_of
 
     host, port = split_address(listen)
     if host in ("0.0.0.0", "::", "*"):

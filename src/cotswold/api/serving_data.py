@@ -136,8 +136,8 @@ def serve_data(
     started, the port is taken, or nobody serves at ``join``.
     """
     from cotswold.cluster.data_pool import PoolSettings
-    from cotswold.cluster.hosts import own_address_of
     from cotswold.recipe.schema.cluster import metrics_place
+    from cotswold.transport.host_names import own_address_of
 
     try:
         scraped = metrics_place(None if metrics is None else str(metrics))

@@ -42,8 +42,8 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     """The secret of a cluster: in a file, which may be changed while it is in use; without one in that which
     COTSWOLD_CLUSTER_TOKEN_FILE names, in COTSWOLD_CLUSTER_TOKEN, or in COTSWOLD_TOKEN. Raises UserError for a
     file that is not there: one that was made would have no cluster's secret."""
-    from cotswold.cluster.rotating import tokens_of_cluster
     from cotswold.host.keyring import KeyringFile
+    from cotswold.transport.token_rotation import tokens_of_cluster
 
     if token is not None:
         return KeyringFile(token)

@@ -26,19 +26,19 @@ from typing import Self
 import numpy as np
 
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.hosts import address_of
 from cotswold.cluster.messages import Farewell, Terms, Visit
 from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
-from cotswold.cluster.transport import Endpoint, Lost, Ready
-from cotswold.cluster.transport.address import Address
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY
 from cotswold.server.numbering import Part
 from cotswold.server.visitor import Outcome, State, Visitor
+from cotswold.transport import Endpoint, Lost, Ready
+from cotswold.transport.address import Address
+from cotswold.transport.host_names import address_of
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 20.0

@@ -22,8 +22,6 @@ from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.travel import Contents
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
@@ -33,6 +31,8 @@ from cotswold.optim import Command, Evaluation
 from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
+from cotswold.transport import Endpoint
+from cotswold.transport.socket_folder import remove_left_folders
 
 PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""

@@ -21,9 +21,6 @@ from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.doors import PortsTakenError
-from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
@@ -31,6 +28,9 @@ from cotswold.host.token import VARIABLE
 from cotswold.server import messages as m
 from cotswold.server.pool import Pool, Supplier
 from cotswold.server.sharing import Drawn, StreamTotals
+from cotswold.transport import Endpoint
+from cotswold.transport.listeners import PortsTakenError
+from cotswold.transport.socket_folder import remove_left_folders
 
 PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
 """What whoever starts data servers imports once."""

@@ -13,10 +13,10 @@ from cotswold.cluster.messages import Finish
 from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.members import Member
+from cotswold.transport import Lost, Ready
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 """Hears what is worth writing down: its kind, and more by name."""

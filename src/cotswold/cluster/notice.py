@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from cotswold.cluster.transport.folder import short_folder
+from cotswold.transport.socket_folder import short_folder
 
 VARIABLE = "COTSWOLD_NOTICE"
 

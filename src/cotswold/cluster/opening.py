@@ -23,7 +23,6 @@ from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Endpoint, Ready
 from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
@@ -32,6 +31,7 @@ from cotswold.server import messages as m
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.dealing import Dealing
 from cotswold.server.rules import Rules
+from cotswold.transport import Endpoint, Ready
 
 POINT = "x"
 """The vector that has the parameters."""

@@ -18,10 +18,8 @@ from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at, places_by_name
-from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
@@ -47,6 +45,8 @@ from cotswold.server.messages import (
     Undrained,
 )
 from cotswold.server.names import run_of
+from cotswold.transport import Endpoint
+from cotswold.transport.token_rotation import Rotating
 
 _AGAIN_SECONDS = 0.3
 _USUAL_SECONDS = 1.0

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 from cotswold.cluster.roles.clients import scoped
 from cotswold.cluster.roles.own_host import Reach, own_endpoint, own_host
-from cotswold.cluster.rotating import Rotating, required_tokens
-from cotswold.cluster.transport import Endpoint, Roads
-from cotswold.cluster.transport.address import Address
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
+from cotswold.transport import Endpoint, Roads
+from cotswold.transport.address import Address
+from cotswold.transport.token_rotation import Rotating, required_tokens
 
 _RUN = "run"
 

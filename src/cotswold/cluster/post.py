@@ -14,10 +14,10 @@ from cotswold.cluster import messages as beginning
 from cotswold.cluster.codec import Packing, UnknownError, decode, encode
 from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
-from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
-from cotswold.cluster.transport import Message as Frame
 from cotswold.errors import ClusterError, MachineError
 from cotswold.server.messages import Message, Send
+from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport import Message as Frame
 
 AnyMessage = Message | beginning.Message
 

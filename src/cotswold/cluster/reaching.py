@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.cluster.transport import Lost
 from cotswold.cluster.unreached import Calls, why_others, why_unreached
+from cotswold.transport import Lost
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
 _GROWS, _MOST_SECONDS = 5.0, 300.0

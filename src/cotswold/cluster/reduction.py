@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cotswold.cluster.transport import Endpoint, Event, Lost, Message
 from cotswold.errors import ClusterError, RankError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_time import piece_elements
+from cotswold.transport import Endpoint, Event, Lost, Message
 
 Vector: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 

@@ -38,7 +38,6 @@ from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
-from cotswold.cluster.transport import Endpoint, Ready
 from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
@@ -50,6 +49,7 @@ from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
+from cotswold.transport import Endpoint, Ready
 
 QUEUE_VECTORS = 4
 """So many times the parameters may wait on a server as updates, for each replica."""

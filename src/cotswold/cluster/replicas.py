@@ -30,8 +30,6 @@ from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, Rep
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
@@ -40,6 +38,8 @@ from cotswold.server import messages as m
 from cotswold.server.dispatching import State
 from cotswold.server.ranges import size as size_of
 from cotswold.server.samples import Account, Samples
+from cotswold.transport import Endpoint
+from cotswold.transport.socket_folder import remove_left_folders
 
 PRELOADED = (
     *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),

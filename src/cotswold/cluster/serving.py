@@ -30,9 +30,6 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.doors import PortsTakenError
-from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
@@ -45,6 +42,9 @@ from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.samples import Account
 from cotswold.server.staleness import Staleness
+from cotswold.transport import Endpoint
+from cotswold.transport.listeners import PortsTakenError
+from cotswold.transport.socket_folder import remove_left_folders
 
 PRELOADED = ("torch", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""

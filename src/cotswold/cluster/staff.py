@@ -11,11 +11,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.host import Call, Process, Processes
 from cotswold.host.process import is_stopped
 from cotswold.host.processes import LOST
+from cotswold.transport import Endpoint
 
 _PATIENCE_SECONDS = 0.5
 """Before the second start in a row of a worker that never joined; doubled each time."""

@@ -18,10 +18,10 @@ from cotswold.cluster.messages import Count, Serving
 from cotswold.cluster.news import News
 from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.transport.address import Address, is_ipv6
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, read_object, replace_file, take
 from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
+from cotswold.transport.address import Address, is_ipv6
 
 PORT = 7400
 """At which a controller listens, if nothing else is said."""

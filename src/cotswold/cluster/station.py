@@ -38,12 +38,9 @@ from cotswold.cluster.naming import Names
 from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import PORT, controllers_at, name_at, place_of, places_by_name
 from cotswold.cluster.state import Place
-from cotswold.cluster.transport import Endpoint, Lost, Ready, Roads
-from cotswold.cluster.transport.address import is_taken
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -65,6 +62,9 @@ from cotswold.server.messages import (
     NotLeading,
     Send,
 )
+from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport.address import is_taken
+from cotswold.transport.token_rotation import Rotating
 from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from cotswold.cluster.transport import End, Lost
+from cotswold.transport import End, Lost
 
 _SAID = {
     End.REFUSED: (

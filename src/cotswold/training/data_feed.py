@@ -15,7 +15,6 @@ from cotswold.cluster.batches import window_bytes
 from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
 from cotswold.cluster.feeding import DataClient, asking_of
 from cotswold.cluster.served_feed import ServedFeed
-from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
 from cotswold.errors import MachineError, UserError
@@ -29,6 +28,7 @@ from cotswold.recipe.schema.fields import byte_count
 from cotswold.training.served_patterns import WINDOW, PoolPlace, no_token
 from cotswold.training.table import Setting
 from cotswold.training.varying import varying_of
+from cotswold.transport.socket_folder import remove_left_folders
 
 WORK = "cotswold.training.data_feed:in_data_server"
 _START_SECONDS = 60.0

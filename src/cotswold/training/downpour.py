@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.keepers import DISKS
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.traffic import FOLDER
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid

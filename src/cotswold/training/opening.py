@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.cluster.ray_settings import check_joinable
-from cotswold.cluster.rotating import required_tokens
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, SourceError, StoreError
 from cotswold.files import expanded
@@ -48,6 +47,7 @@ from cotswold.training.stores import (
     with_store_shape,
 )
 from cotswold.training.team import SOLO, Team
+from cotswold.transport.token_rotation import required_tokens
 
 _Job = TypeVar("_Job", bound=Job)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.cluster.ray_settings import secret_of_machines
 from cotswold.cluster.sets import ALL
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, token_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from cotswold.cluster.transport import Endpoint, Event, Message
+from cotswold.transport import Endpoint, Event, Message
 
 SECONDS = 10.0
 

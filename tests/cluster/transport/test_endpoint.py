@@ -22,14 +22,14 @@ from tests.cluster.transport.serving import SECONDS, connected, heard, message, 
 from tests.ports import free_ports
 from tests.warm import PYTHON
 
-from cotswold.cluster.transport import Endpoint, Lost, Ready, peers
-from cotswold.cluster.transport.address import Address, this_host
-from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
-from cotswold.cluster.transport.frames import framed
-from cotswold.cluster.transport.hello import Hello
-from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Lost, Ready, peers
+from cotswold.transport.address import Address, this_host
+from cotswold.transport.authentication import Keys, call_as, new_nonce
+from cotswold.transport.frames import framed
+from cotswold.transport.handshake import Hello
+from cotswold.transport.versions import PROTOCOL
 
 TOKEN = Token.new()
 VERSION = bytes((PROTOCOL,))
@@ -56,7 +56,7 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return {}
     monkeypatch.setattr(Address, "is_here", property(lambda _: False))
     if request.param == "curve":  # never on the loopback
-        monkeypatch.setattr("cotswold.cluster.transport.endpoint._loops", lambda _: False)
+        monkeypatch.setattr("cotswold.transport.endpoint._loops", lambda _: False)
     return {"host": "127.0.0.1"}
 
 
@@ -128,7 +128,7 @@ def test_a_peer_that_closes_is_lost_to_all_its_peers(make: Make, settings: dict[
 
 PEER = """
 import os, sys, time
-from cotswold.cluster.transport import Endpoint
+from cotswold.transport import Endpoint
 from cotswold.host import token_of
 with Endpoint(token_of(os.environ), "child") as here:
     here.connect("parent", sys.argv[1])
@@ -546,14 +546,14 @@ def test_a_peer_for_whom_no_descriptors_are_left_is_refused(
     monkeypatch.setattr(peers, "can_open", lambda count: False)  # ZeroMQ would end the process
     until(lambda: one.refused["strangers"] == 1, one)
     assert isinstance(heard(late), Lost) and one.peers == ("early",)
-    monkeypatch.setattr("cotswold.cluster.transport.connection.can_open", lambda count: False)
+    monkeypatch.setattr("cotswold.transport.outgoing.can_open", lambda count: False)
     with pytest.raises(ClusterError, match=r"one cannot be called: .*ulimit -n"):
         late.connect("one", one.address)
 
 
 MANY = """
 import os, resource, sys, threading
-from cotswold.cluster.transport import Endpoint, Message
+from cotswold.transport import Endpoint, Message
 from cotswold.host import token_of
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from cotswold.cluster.notice import Notice
-from cotswold.cluster.transport.folder import SocketFolder, remove_left_folders
 from cotswold.errors import MachineError
+from cotswold.transport.socket_folder import SocketFolder, remove_left_folders
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import pytest
 from tests.cluster.transport.serving import connected, heard, message, until
 
-from cotswold.cluster.transport import Endpoint, Lost
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.frames import pack, unpack
-from cotswold.cluster.transport.hello import Hello
-from cotswold.cluster.transport.names import is_proof, pair_key, proof
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport.address import Address
+from cotswold.transport.frames import pack, unpack
+from cotswold.transport.handshake import Hello
+from cotswold.transport.names import is_proof, pair_key, proof
 
 TOKEN, KEY = Token.new(), "a key by chance"
 

@@ -14,10 +14,10 @@ import pytest
 from tests.cluster.transport.serving import SECONDS, connected, heard, message, until
 from tests.ports import free_ports
 
-from cotswold.cluster.transport import Endpoint, Lost, Message
-from cotswold.cluster.transport.address import Address
 from cotswold.errors import MachineError
 from cotswold.host import Keyring, Token
+from cotswold.transport import Endpoint, Lost, Message
+from cotswold.transport.address import Address
 
 OLD, NEW, OTHER = Token.new(), Token.new(), Token.new()
 STEPS = ((OLD,), (OLD, NEW), (NEW, OLD), (NEW,))

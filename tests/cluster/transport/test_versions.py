@@ -9,11 +9,11 @@ import msgpack
 import pytest
 from tests.cluster.transport.serving import heard, message, until
 
-from cotswold.cluster.transport import Endpoint, Lost
-from cotswold.cluster.transport import versions as versions_module
-from cotswold.cluster.transport.frames import DATA, HELLO, head
-from cotswold.cluster.transport.versions import OLDEST, PROTOCOL, Versions
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport import versions as versions_module
+from cotswold.transport.frames import DATA, HELLO, head
+from cotswold.transport.versions import OLDEST, PROTOCOL, Versions
 
 TOKEN = Token.new()
 

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import pytest
 
-from cotswold.cluster.transport import Endpoint, Message
-from cotswold.cluster.transport.roads import Roads
-from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Message
+from cotswold.transport.multi_endpoint import Roads
+from cotswold.transport.versions import PROTOCOL
 
 TOKEN = Token.new()
 SECONDS = 5.0

@@ -11,9 +11,9 @@ from cotswold.bench.server.served import RUN, heard
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
+from cotswold.transport import Endpoint
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
 """Kind, shards, examples, buffers of what goes to one server."""

@@ -25,7 +25,6 @@ from cotswold.cluster.messages import Count, Counts, Finish, Serving
 from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
-from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
@@ -34,6 +33,7 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
+from cotswold.transport import Endpoint, Lost
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")

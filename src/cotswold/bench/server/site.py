@@ -17,13 +17,13 @@ from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, rea
 from cotswold.cluster.roles.clients import scoped
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.ways import REPLICATION, UPDATES
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
 from cotswold.server.messages import COORDINATOR
 from cotswold.testing.hosts import Hosts
 from cotswold.testing.namespaces import entered
+from cotswold.transport import Endpoint
 
 DATA, ORDERS = 0, 1
 """Cards of a host."""

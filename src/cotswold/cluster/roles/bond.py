@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cotswold.cluster.rotating import Rotating
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
+from cotswold.transport import Endpoint
+from cotswold.transport.token_rotation import Rotating
 
 _OVER_SECONDS = 3.0
 _CALM_SECONDS = 1.0

@@ -24,10 +24,7 @@ from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.entitled import Entitled, digest_of
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.rotating import Rotating
 from cotswold.cluster.state import Place, State
-from cotswold.cluster.transport import Endpoint, Lost, Ready
-from cotswold.cluster.transport.names import pair_key
 from cotswold.errors import MachineError
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Wish
@@ -35,6 +32,9 @@ from cotswold.server.control.reign import FromServers
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.control.settings import Control
 from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, RunSeen, Send
+from cotswold.transport import Endpoint, Lost, Ready
+from cotswold.transport.names import pair_key
+from cotswold.transport.token_rotation import Rotating
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0

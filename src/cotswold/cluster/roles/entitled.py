@@ -38,7 +38,6 @@ from cotswold.cluster.state.keeping import (
     PREFIX_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from cotswold.cluster.transport.address import Address
 from cotswold.server.control.map import DESCRIPTION_LETTERS
 from cotswold.server.control.reign import STATION, FromServers
 from cotswold.server.messages import (
@@ -54,6 +53,7 @@ from cotswold.server.messages import (
     TakeOver,
 )
 from cotswold.server.names import is_run, run_of
+from cotswold.transport.address import Address
 
 _SERVER = "server-"
 _TEXT_LETTERS = 1024

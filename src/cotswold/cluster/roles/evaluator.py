@@ -25,10 +25,10 @@ from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
+from cotswold.transport import Lost, Ready
 
 SAY_SECONDS = 1.0
 """How often it says that it lives."""

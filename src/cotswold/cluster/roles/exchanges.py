@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.plans import reduction_of
 from cotswold.cluster.reduction import Reducer
-from cotswold.cluster.transport import Endpoint, Lost, Message
 from cotswold.errors import CotswoldError
 from cotswold.server.messages import Plan
+from cotswold.transport import Endpoint, Lost, Message
 
 HELD_SECONDS = 0.002
 """How soon it is looked again whether a peer takes more."""

@@ -41,9 +41,6 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.saving import Saving
 from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
-from cotswold.cluster.rotating import Rotating
-from cotswold.cluster.transport import Lost, Ready
-from cotswold.cluster.transport.address import Address
 from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
@@ -69,6 +66,9 @@ from cotswold.server.messages import (
     Update,
 )
 from cotswold.server.names import run_of
+from cotswold.transport import Lost, Ready
+from cotswold.transport.address import Address
+from cotswold.transport.token_rotation import Rotating
 
 _TICK_SECONDS = 0.05
 _ROOM_SECONDS = FINISH_SECONDS / 2

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.address import Mode
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, address_towards, token_of
 from cotswold.host.keyring import Keyring
+from cotswold.transport import Endpoint
+from cotswold.transport.address import Mode
 
 
 @dataclass(frozen=True)

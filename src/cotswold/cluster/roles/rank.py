@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from cotswold.cluster.messages import RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import Meeting
 from cotswold.server import messages as m
 from cotswold.server.rank import Rank
+from cotswold.transport import Lost, Ready
 
 
 class RankRole:

@@ -30,7 +30,6 @@ from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import (
     FedWork,
     Meeting,
@@ -44,6 +43,7 @@ from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.ranks import Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
+from cotswold.transport import Lost, Ready
 
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1

@@ -17,11 +17,11 @@ from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
-from cotswold.cluster.transport import Lost
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.server.messages import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.server.shard import Server
+from cotswold.transport import Lost
 
 _OBEYED = get_args(ToServer)
 _UPDATES = (*get_args(ToUpdates), Count)

@@ -20,7 +20,6 @@ from cotswold.cluster.messages import Count
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.traffic import Traffic
-from cotswold.cluster.transport.frames import places
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
@@ -28,6 +27,7 @@ from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
+from cotswold.transport.frames import places
 
 _QUEUED = 64
 """With so many updates waiting they are applied, whatever else has come."""

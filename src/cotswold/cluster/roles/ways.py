@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.transport import Endpoint, Roads
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring
+from cotswold.transport import Endpoint, Roads
 
 ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates"
 

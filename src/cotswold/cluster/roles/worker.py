@@ -30,8 +30,6 @@ from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.transport import Lost, Ready, Roads
-from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, told
 from cotswold.server import messages as m
@@ -39,6 +37,8 @@ from cotswold.server.dealing import Dealing
 from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
 from cotswold.server.worker import State
 from cotswold.server.worker import Worker as Machine
+from cotswold.transport import Lost, Ready, Roads
+from cotswold.transport import Message as Piece
 
 _PATTERNS_KEPT = 1 << 22
 """Numbers of dealt patterns that a worker remembers: to deal them anew takes a while."""

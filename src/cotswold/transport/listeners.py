@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from cotswold.cluster.transport.address import Mode
-from cotswold.cluster.transport.authentication import Keys, Ring
-from cotswold.cluster.transport.listener import Caller, Listener, TakenError
 from cotswold.errors import MachineError
+from cotswold.transport.address import Mode
+from cotswold.transport.authentication import Keys, Ring
+from cotswold.transport.listener import Caller, Listener, TakenError
 
 _CLOSING_SECONDS = 2.0
 """In which ZeroMQ gives a port back."""

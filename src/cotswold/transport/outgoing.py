@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import zmq
 
-from cotswold.cluster.transport import authentication
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import End
-from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
 from cotswold.host.open_files import can_open
+from cotswold.transport import authentication
+from cotswold.transport.address import Address
+from cotswold.transport.authentication import Keys
+from cotswold.transport.frames import End
+from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 
 _CONNECT_SECONDS = 20.0
 """How long a connection is tried."""

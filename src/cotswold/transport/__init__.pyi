@@ -5,8 +5,8 @@ from .frames import Header as Header
 from .frames import Lost as Lost
 from .frames import Message as Message
 from .frames import Ready as Ready
+from .multi_endpoint import Roads as Roads
 from .peer import Traffic as Traffic
 from .peers import Event as Event
-from .roads import Roads as Roads
 
 __all__ = ["Buffer", "End", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Roads", "Traffic"]

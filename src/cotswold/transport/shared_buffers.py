@@ -15,10 +15,10 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 
-from cotswold.cluster.transport.frames import Loan, MalformedError, places
 from cotswold.errors import MachineError
 from cotswold.host import Block
 from cotswold.host.shared_memory import BlockPool, is_supported
+from cotswold.transport.frames import Loan, MalformedError, places
 
 LEAST_BYTES = 1 << 16
 """Shorter messages go through the socket."""

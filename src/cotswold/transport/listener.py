@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import zmq
 
-from cotswold.cluster.transport import authentication
-from cotswold.cluster.transport.address import Mode
-from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import FRAME_BYTES, HELLO
-from cotswold.cluster.transport.hello import Hello
-from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_more
 from cotswold.errors import MachineError
+from cotswold.transport import authentication
+from cotswold.transport.address import Mode
+from cotswold.transport.authentication import Keys
+from cotswold.transport.frames import FRAME_BYTES, HELLO
+from cotswold.transport.handshake import Hello
+from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_more
 
 _HANDSHAKE_MS = 10_000
 _CURVE_BYTES = 256

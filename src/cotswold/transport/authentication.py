@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import zmq
 import zmq.utils.z85
 
-from cotswold.cluster.transport.address import Mode
 from cotswold.host import Keyring, Token, is_signed, sign
+from cotswold.transport.address import Mode
 
 _ZAP = "inproc://zeromq.zap.01"
 _NONCE_BYTES = 16

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 
 import zmq
 
-from cotswold.cluster.transport import authentication, names
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.connection import Call, Connection
-from cotswold.cluster.transport.frames import (
+from cotswold.transport import authentication, names
+from cotswold.transport.address import Address
+from cotswold.transport.authentication import Keys
+from cotswold.transport.frames import (
     DATA,
     HELLO,
     MEMORY,
@@ -32,9 +31,10 @@ from cotswold.cluster.transport.frames import (
     pack,
     pack_data,
 )
-from cotswold.cluster.transport.hello import Hello
-from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
-from cotswold.cluster.transport.versions import Versions
+from cotswold.transport.handshake import Hello
+from cotswold.transport.outgoing import Call, Connection
+from cotswold.transport.shared_buffers import LEAST_BYTES, Borrower, Lender
+from cotswold.transport.versions import Versions
 
 LOST_SECONDS = 30.0
 """After how long a host that does not acknowledge what TCP sends is taken for gone."""

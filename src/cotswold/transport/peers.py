@@ -31,12 +31,12 @@ from functools import partial
 
 import zmq
 
-from cotswold.cluster.transport import authentication
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.authentication import Ring
-from cotswold.cluster.transport.connection import DESCRIPTORS, Connection
-from cotswold.cluster.transport.doors import Doors
-from cotswold.cluster.transport.frames import (
+from cotswold.errors import ClusterError
+from cotswold.host.open_files import can_open
+from cotswold.transport import authentication
+from cotswold.transport.address import Address
+from cotswold.transport.authentication import Ring
+from cotswold.transport.frames import (
     GONE,
     REFUSAL,
     WELCOME,
@@ -48,14 +48,14 @@ from cotswold.cluster.transport.frames import (
     head,
     parted,
 )
-from cotswold.cluster.transport.hello import Hello
-from cotswold.cluster.transport.listener import Caller, Came, Listener
-from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import Own, Peer
-from cotswold.cluster.transport.readiness import Readiness
-from cotswold.cluster.transport.versions import Versions
-from cotswold.errors import ClusterError
-from cotswold.host.open_files import can_open
+from cotswold.transport.handshake import Hello
+from cotswold.transport.listener import Caller, Came, Listener
+from cotswold.transport.listeners import Doors
+from cotswold.transport.outgoing import DESCRIPTORS, Connection
+from cotswold.transport.peer import Own, Peer
+from cotswold.transport.poller import Readiness
+from cotswold.transport.shared_buffers import Probe
+from cotswold.transport.versions import Versions
 
 Event = Message | Lost | Ready
 _VOUCHED = 1 << 12

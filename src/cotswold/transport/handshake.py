@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.frames import MalformedError, pack, unpack
-from cotswold.cluster.transport.names import is_proof
 from cotswold.errors import ClusterError
+from cotswold.transport.address import Address
+from cotswold.transport.frames import MalformedError, pack, unpack
+from cotswold.transport.names import is_proof
 
 _LONGEST = 1024
 _NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")

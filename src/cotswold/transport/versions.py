@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.cluster.transport.frames import REFUSAL, head, pack, unpack
+from cotswold.transport.frames import REFUSAL, head, pack, unpack
 
 PROTOCOL = 2
 """The newest version, in which this process would speak. One more with every change of a frame, or of a

@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, cluster_token_of, token_of
 from cotswold.host.keyring import Keyring, KeyringFile
 from cotswold.host.token import CLUSTER_VARIABLE
+from cotswold.transport import Endpoint
 
 _LOOK_SECONDS = 1.0
 FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"

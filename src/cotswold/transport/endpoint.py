@@ -21,12 +21,13 @@ from typing import Self
 
 import zmq
 
-from cotswold.cluster.transport import authentication
-from cotswold.cluster.transport.address import Address, Mode, this_host
-from cotswold.cluster.transport.authentication import Doorkeeper, Ring
-from cotswold.cluster.transport.doors import Doors
-from cotswold.cluster.transport.folder import SocketFolder
-from cotswold.cluster.transport.frames import (
+from cotswold.errors import UserError
+from cotswold.host import Keyring, Token
+from cotswold.host.open_files import allow_descriptors
+from cotswold.transport import authentication
+from cotswold.transport.address import Address, Mode, this_host
+from cotswold.transport.authentication import Doorkeeper, Ring
+from cotswold.transport.frames import (
     DATA,
     HELLO,
     MEMORY,
@@ -43,15 +44,14 @@ from cotswold.cluster.transport.frames import (
     parted,
     unpack,
 )
-from cotswold.cluster.transport.hello import is_name
-from cotswold.cluster.transport.listener import Came, Listener
-from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import LOST_SECONDS, Own, Traffic
-from cotswold.cluster.transport.peers import OLD_TOKEN, Common, Event, Peers
-from cotswold.cluster.transport.versions import Versions
-from cotswold.errors import UserError
-from cotswold.host import Keyring, Token
-from cotswold.host.open_files import allow_descriptors
+from cotswold.transport.handshake import is_name
+from cotswold.transport.listener import Came, Listener
+from cotswold.transport.listeners import Doors
+from cotswold.transport.peer import LOST_SECONDS, Own, Traffic
+from cotswold.transport.peers import OLD_TOKEN, Common, Event, Peers
+from cotswold.transport.shared_buffers import Probe
+from cotswold.transport.socket_folder import SocketFolder
+from cotswold.transport.versions import Versions
 
 _BUSY = 16
 """Among so many events at most it is looked whether a peer is lost."""

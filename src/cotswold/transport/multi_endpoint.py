@@ -14,10 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from cotswold.cluster.transport.endpoint import Endpoint
-from cotswold.cluster.transport.frames import Buffer, Header, Packed
-from cotswold.cluster.transport.peer import Traffic
-from cotswold.cluster.transport.peers import Event
+from cotswold.transport.endpoint import Endpoint
+from cotswold.transport.frames import Buffer, Header, Packed
+from cotswold.transport.peer import Traffic
+from cotswold.transport.peers import Event
 
 _IN_A_ROW = 16
 """Events of one road, before another is looked at."""
