@@ -27,8 +27,8 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import Change, Group
 from cotswold.server.staleness import Staleness
+from cotswold.wire import Change, Group
 
 RUN = "c83a0b833eac6e20"
 

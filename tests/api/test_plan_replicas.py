@@ -16,7 +16,7 @@ from cotswold.api.plan import plan
 from cotswold.cluster.operating import Operator
 from cotswold.errors import MachineError
 from cotswold.run import Stop
-from cotswold.server.messages import Looked, ServerSeen
+from cotswold.wire import Looked, ServerSeen
 
 SIZE = 5 * 8 + 8 + 8 * 3 + 3
 

@@ -25,9 +25,9 @@ from cotswold.cluster.standing import name_at
 from cotswold.cluster.station import Drained
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.server.messages import CONTROLLERS, Look
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
+from cotswold.wire import CONTROLLERS, Look
 
 
 @pytest.mark.parametrize(

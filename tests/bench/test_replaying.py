@@ -21,7 +21,7 @@ from cotswold.cluster.roles.traffic import Traffic
 from cotswold.errors import UserError
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import PullNewer, Shard, Update
+from cotswold.wire import PullNewer, Shard, Update
 
 SHARDS = (
     Shard(0, "server-0", 0, 6400, "weight", 0),

@@ -17,8 +17,8 @@ from cotswold.bench.measure import Document
 from cotswold.errors import UserError
 from cotswold.server.control.electing import Cause, Election
 from cotswold.server.control.sentences import elected
-from cotswold.server.messages import Group
 from cotswold.testing import why_no_disks, why_not
+from cotswold.wire import Group
 from fire import fire
 from measures.command import main
 from measures.fire import audit

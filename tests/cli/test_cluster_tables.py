@@ -14,10 +14,10 @@ from tests.cli.command import cotswold
 from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.api.screen import Screen
 from cotswold.cli.cluster_tables import explaining, lines_of, table
-from cotswold.cluster.messages import CopySeen, Reported, RoadSeen
 from cotswold.cluster.operating import Operator
 from cotswold.errors import UserError
-from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen
 
 RUN = "c83a0b833eac6e20"
 ROADS = (RoadSeen("updates", "somewhere", 5, 7),)

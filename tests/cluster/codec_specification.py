@@ -1,4 +1,4 @@
-"""How a message is read, written as plainly as can be: what `cotswold.cluster.reading` must agree with."""
+"""How a message is read, written as plainly as can be: what `cotswold.wire.validation` must agree with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cotswold.cluster.reading import Buffer, Encoded, MalformedError
+from cotswold.wire.validation import Buffer, Encoded, MalformedError
 
 
 def read_class(kind: type, fields: Encoded, buffers: Sequence[Buffer]) -> Any:

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.standing import name_at
 from cotswold.host import Token
-from cotswold.server.messages import EventSeen, Look, Looked, Message, RunSeen
 from cotswold.transport import Endpoint
+from cotswold.wire import EventSeen, Look, Looked, Message, RunSeen
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 Answers = Callable[[str, AnyMessage], Sequence[Message]]
 """What a controller with this name answers to a message."""

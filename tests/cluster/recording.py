@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import encode
-from cotswold.server import messages as m
+from cotswold import wire as m
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.codec import encode
 
 CLASSES: tuple[type, ...] = (*m.MESSAGES, *beginning.MESSAGES)
 

@@ -12,7 +12,7 @@ import torch
 from cotswold.cluster.batches import batches_of
 from cotswold.data.making import Batch
 from cotswold.errors import MachineError
-from cotswold.server.messages import Supplied
+from cotswold.wire import Supplied
 
 SHAPE, COUNT = (2, 3, 1, 4), 3
 """(y, x, channel, image) of each, and how many."""

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import Calling
 from cotswold.cluster.roles.clients import Clients, scoped
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.standing import controllers_at, place_of
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
-from cotswold.server.messages import Here
 from cotswold.transport import Endpoint
+from cotswold.wire import Here
+from cotswold.wire.messenger import Calling
 from measures.fuzzing.keeper import ADDRESS
 
 
@@ -89,7 +89,7 @@ def test_a_controller_may_be_named_without_its_port() -> None:
 
 def test_names_that_were_called_long_ago_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("cotswold.cluster.post.time.monotonic", lambda: now)
+    monkeypatch.setattr("cotswold.wire.messenger.time.monotonic", lambda: now)
     called: list[str] = []
     endpoint = SimpleNamespace(has=lambda name: False, connect=lambda name, address: called.append(name))
     calling = Calling(lambda address: endpoint)  # type: ignore[arg-type, return-value]  # a stand-in

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cluster.codec_specification import read_class
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import Packing, UnknownError, decode, encode
-from cotswold.cluster.post import Letter, Post
-from cotswold.cluster.reading import MalformedError
+from cotswold import wire as m
 from cotswold.host import Token
 from cotswold.optim import Combine, Dot, Drop, Multiply
-from cotswold.server import messages as m
 from cotswold.transport import Endpoint
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.codec import Packing, UnknownError, decode, encode
+from cotswold.wire.messenger import Letter, Post
+from cotswold.wire.validation import MalformedError
 
 TOKEN = Token.new()
 _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))

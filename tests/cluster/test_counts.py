@@ -10,12 +10,12 @@ import pytest
 
 from cotswold.cluster import bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
-from cotswold.cluster.messages import Count, Counts
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_opening import OpenedReplicas
 from cotswold.cluster.replicas import Replicas
 from cotswold.server.dispatching import State
-from cotswold.server.messages import Send
+from cotswold.wire import Send
+from cotswold.wire.lifecycle import Count, Counts
+from cotswold.wire.messenger import AnyMessage
 
 
 def counts_of(server: str) -> Counts:

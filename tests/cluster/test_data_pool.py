@@ -27,8 +27,8 @@ from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
-from cotswold.server.messages import Offer
 from cotswold.server.requests import Asking
+from cotswold.wire import Offer
 
 WORK = "tests.cluster.test_data_pool:in_server"
 BATCH = 20

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster.messages import Finish
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles import data_server
 from cotswold.cluster.roles.data_server import DataServer
 from cotswold.errors import MachineError, UserError
-from cotswold.server.messages import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied
 from cotswold.transport import Ready
+from cotswold.wire import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import Letter, Post
 
 
 class Talk:

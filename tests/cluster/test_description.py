@@ -13,14 +13,14 @@ import pytest
 
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import NAME_LETTERS, Description, name_in
-from cotswold.cluster.post import Letter
 from cotswold.cluster.roles import controller as role
 from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.updates import asynchronous_of, said
 from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import (
+from cotswold.server.staleness import Staleness
+from cotswold.wire import (
     COORDINATOR,
     Assign,
     Create,
@@ -34,7 +34,7 @@ from cotswold.server.messages import (
     Send,
     Write,
 )
-from cotswold.server.staleness import Staleness
+from cotswold.wire.messenger import Letter
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.keeper import CONTROLLER, OWN, RUN, KeeperVictim
 

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from cotswold.cluster.arithmetic import is_finite, raw
 from cotswold.cluster.layout import shards_of
-from cotswold.cluster.messages import Judge, Judged
 from cotswold.cluster.roles import own_work
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
 from cotswold.cluster.roles.evaluator import EvaluatorRole
@@ -35,9 +34,10 @@ from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError, UserError
 from cotswold.server.dealing import samples_at
-from cotswold.server.messages import COORDINATOR, PulledNewer, Shard
 from cotswold.server.replica import StepTask
 from cotswold.training.updates import Way
+from cotswold.wire import COORDINATOR, PulledNewer, Shard
+from cotswold.wire.lifecycle import Judge, Judged
 
 STEPS, RATE = 12, 0.1
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")

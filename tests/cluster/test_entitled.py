@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotswold.cluster.roles.entitled import Entitled, digest_of
-from cotswold.server.messages import COORDINATOR, Assigned, Ended, Here
+from cotswold.wire import COORDINATOR, Assigned, Ended, Here
 
 SERVER, STATION = "server-a-0", "station-0f/a"
 ADDRESS = "host 1 challenge - tcp://10.0.0.1:7000 hmac"

@@ -14,9 +14,9 @@ from tests.cluster.opened_replicas import Opener
 from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.messages import Judged
 from cotswold.cluster.replicas import Replicas
 from cotswold.errors import MachineError
+from cotswold.wire.lifecycle import Judged
 
 
 def task(seconds: float = 0.0) -> EvaluatorTask:

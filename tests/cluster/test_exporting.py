@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.post import AnyMessage
 from cotswold.errors import MachineError
 from cotswold.host import Token
-from cotswold.server.messages import Change, FoundSaved, Group, Prepare
+from cotswold.wire import Change, FoundSaved, Group, Prepare
+from cotswold.wire.messenger import AnyMessage
 
 BUCKETS = tuple(f"run/{number:04d}" for number in range(20))
 CHANGE = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)

@@ -21,7 +21,7 @@ from cotswold.data.serving import View
 from cotswold.errors import ClusterError, MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.server.drawing import Drawing
-from cotswold.server.messages import Supplied
+from cotswold.wire import Supplied
 
 
 @pytest.mark.parametrize("together", [3, 8, 100])

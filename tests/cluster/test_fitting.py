@@ -18,10 +18,10 @@ from cotswold.cluster.roles.updates import said
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import Create
 from cotswold.server.staleness import Staleness
 from cotswold.server.versions import later
 from cotswold.transport import Endpoint
+from cotswold.wire import Create
 
 MIB = 1 << 20
 ROWS = 1024

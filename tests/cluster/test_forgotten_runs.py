@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotswold.cluster.post import Letter
-from cotswold.server.messages import Assign, Describe, Forget, Group
+from cotswold.wire import Assign, Describe, Forget, Group
+from cotswold.wire.messenger import Letter
 from measures.fuzzing.keeper import CLIENT, CONTROLLER, LED, OWN, RUN, KeeperVictim
 
 

@@ -13,7 +13,6 @@ from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
 from cotswold.cluster.layout import shards_of
-from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.cluster.roles.parameters import parameters_of
@@ -25,12 +24,13 @@ from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
-from cotswold.server.messages import Admitted, Directions, Join, PulledNewer, Shard
 from cotswold.server.numbering import Part
 from cotswold.server.ranks import Ranks
 from cotswold.server.replica import Pace, Replica, StepTask
 from cotswold.training.learning_works import LearningWork
 from cotswold.training.updates import Way
+from cotswold.wire import Admitted, Directions, Join, PulledNewer, Shard
+from cotswold.wire.lifecycle import Learnt
 
 RATE, USUAL, STEPS = 0.1, 2, 6
 

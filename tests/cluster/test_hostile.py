@@ -27,14 +27,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 import cotswold
+from cotswold import wire as m
 from cotswold.api.serving import Served
 from cotswold.cluster.client import Client
-from cotswold.cluster.codec import encode
 from cotswold.host import Token
-from cotswold.server import messages as m
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.frames import DATA, framed, head
 from cotswold.transport.versions import PROTOCOL
+from cotswold.wire.codec import encode
 
 SIZE = 8
 HEAD = head(DATA, PROTOCOL)

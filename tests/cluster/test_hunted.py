@@ -20,7 +20,7 @@ from cotswold.cluster.description import Description
 from cotswold.cluster.roles import entitled, keeper
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.messages import Leased
+from cotswold.wire import Leased
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.endpoint import EndpointVictim
 from measures.fuzzing.hunt import hunt, read, replay, write

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
 from cotswold.cluster.roles.keeper import KeeperRole
@@ -27,7 +26,9 @@ from cotswold.host import Token
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
-from cotswold.server.messages import (
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport.address import Address
+from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Create,
@@ -43,8 +44,7 @@ from cotswold.server.messages import (
     Prepare,
     TakeOver,
 )
-from cotswold.transport import Endpoint, Lost
-from cotswold.transport.address import Address
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 from measures.fuzzing.descriptions import described
 
 TOKEN = Token.new()

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import Any, cast
 
 from cotswold.cluster.keepers import CONTROLLER, Keepers
-from cotswold.cluster.messages import Controllers, Serving
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
-from cotswold.server.messages import CONTROLLERS, Ended
+from cotswold.wire import CONTROLLERS, Ended
+from cotswold.wire.lifecycle import Controllers, Serving
 
 
 class Staff:

@@ -6,9 +6,9 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
-from cotswold.cluster.messages import Peers
 from cotswold.cluster.roles.controller import ControllerRole
-from cotswold.server.messages import Here
+from cotswold.wire import Here
+from cotswold.wire.lifecycle import Peers
 
 
 class Sent:

@@ -9,10 +9,9 @@ from tests.cluster.played_controllers import controllers, seen
 from tests.ports import free_ports
 
 from cotswold.cluster.operating import Operator, Whole
-from cotswold.cluster.post import AnyMessage
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.server.messages import (
+from cotswold.wire import (
     Change,
     Describe,
     Described,
@@ -24,6 +23,7 @@ from cotswold.server.messages import (
     Message,
     Prepare,
 )
+from cotswold.wire.messenger import AnyMessage
 
 BUCKETS = ("r/0000", "r/0001")
 

@@ -10,13 +10,13 @@ import pytest
 from tests.cluster.works import evaluation, least_squares
 
 from cotswold.cluster.arithmetic import NumpyArithmetic
-from cotswold.cluster.messages import Peers
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.cluster.roles.server import serve
 from cotswold.cluster.roles.worker import Worker
-from cotswold.server.messages import Shard
 from cotswold.server.shard import Server
+from cotswold.wire import Shard
+from cotswold.wire.lifecycle import Peers
+from cotswold.wire.messenger import Letter, Post
 
 
 class Over(Exception):  # noqa: N818  # no error

@@ -26,7 +26,7 @@ from tests.ports import free_ports
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.replicas import Replicas
 from cotswold.host import Token
-from cotswold.server.messages import ServerSeen
+from cotswold.wire import ServerSeen
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from cotswold.cluster import news
 from cotswold.cluster.news import News
 from cotswold.server.control.events import Events
-from cotswold.server.messages import EventSeen, Looked
+from cotswold.wire import EventSeen, Looked
 
 _LOST = EventSeen(0.1, "lost", "server-a", "server-a has said nothing for 1 s", "", ())
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotswold.cluster.messages import Given, Made
 from cotswold.cluster.opening import Opening, Task
-from cotswold.cluster.post import Letter
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Token
+from cotswold.wire.lifecycle import Given, Made
+from cotswold.wire.messenger import Letter
 
 MADE = Made("worker-2", "float32", 1, 10, (1, 2), 0, (("w", 1, 1),))
 

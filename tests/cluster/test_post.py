@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from cotswold.cluster.post import Letter, Post
+from cotswold import wire as m
 from cotswold.host import Token
-from cotswold.server import messages as m
 from cotswold.transport import Endpoint
+from cotswold.wire.messenger import Letter, Post
 
 TOKEN = Token.new()
 BUFFER_BYTES, MESSAGES = 100_000, 8

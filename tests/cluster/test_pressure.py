@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotswold import wire as m
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.post import Letter
 from cotswold.host import ForkServer
-from cotswold.server import messages as m
 from cotswold.server.staleness import Staleness
+from cotswold.wire.messenger import Letter
 
 SHARD = 1 << 20
 MB = 1 << 20

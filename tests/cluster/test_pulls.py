@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotswold import wire as m
 from cotswold.cluster.roles.pulls import Pulls
-from cotswold.server import messages as m
 
 SHARDS = [m.Shard(0, "server-0", 0, 3, "w", 0), m.Shard(1, "server-1", 3, 5, "w", 1)]
 

@@ -12,8 +12,8 @@ import msgpack
 import pytest
 from tests.cluster.recording import CLASSES, fields_of, parts_of, sample
 
-from cotswold.cluster.codec import decode, encode
 from cotswold.transport.versions import OLDEST, PROTOCOL
+from cotswold.wire.codec import decode, encode
 
 _FILES = sorted((Path(__file__).parent / "recorded").glob("protocol-*.json"))
 _RECORDED = {int(each.stem.partition("-")[2]): json.loads(each.read_text()) for each in _FILES}

@@ -22,8 +22,8 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import Map
 from cotswold.server.copies.saved import ASIDE, Saved
-from cotswold.server.messages import Change, Group
 from cotswold.server.staleness import Staleness
+from cotswold.wire import Change, Group
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"
 _SETTINGS = Asynchronous(RUN, "x", Sgd(), {"weights": 4}, 4, Room(1 << 20, 1 << 20), Staleness())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster.messages import Counts
 from cotswold.cluster.restoring import Restored, Restoring, told
 from cotswold.cluster.roles.counting import Work
-from cotswold.server.messages import Group, Shard
 from cotswold.server.versions import later
+from cotswold.wire import Group, Shard
+from cotswold.wire.lifecycle import Counts
 
 SHARDS = [Shard(number, f"run/000{number // 2}", 0, 1, "", 0) for number in range(4)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from cotswold.cluster.messages import Give
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.host import Token
-from cotswold.server.messages import CONTROLLERS, Find
 from cotswold.transport import Endpoint
+from cotswold.wire import CONTROLLERS, Find
+from cotswold.wire.lifecycle import Give
 
 
 def test_who_is_no_server_and_not_connected_is_not_taken_for_having_heard() -> None:

@@ -16,7 +16,7 @@ from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.saved_buckets import read_saved, snapshot_of, write_saved
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import Change
+from cotswold.wire import Change
 
 BYTES, VECTORS = 8192, ("weights", "squares")
 

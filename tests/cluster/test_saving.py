@@ -18,7 +18,7 @@ from cotswold.cluster.roles.disk import Disk
 from cotswold.cluster.roles.saving import GIVEN_AFTER, GIVEN_AFTER_LEAST, Saving
 from cotswold.errors import DiskFullError
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import Change
+from cotswold.wire import Change
 
 FLUSH_SECONDS = 0.4
 BUCKETS = tuple(f"run/{number}" for number in range(5))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.cluster.bucket_conversation import BucketConversation
-from cotswold.cluster.messages import Counts, Unsaved
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.since_begun import SinceBegun
+from cotswold.wire.lifecycle import Counts, Unsaved
 
 BEFORE = replace(
     Work().counts("server-a-0", [], {"strangers": 5, "malformed": 2}),

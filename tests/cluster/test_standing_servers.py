@@ -16,7 +16,7 @@ from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
 from cotswold.cluster.watching import Watching
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Create, EventSeen, Looked, Remove, RunSeen
+from cotswold.wire import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
 

@@ -22,8 +22,8 @@ from cotswold.cluster.station import Drained, Station, StationSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
-from cotswold.server.messages import Described, Draining
 from cotswold.transport.address import Address
+from cotswold.wire import Described, Draining
 
 Events = list[tuple[str, str, str]]
 

@@ -24,7 +24,7 @@ from cotswold.cluster.state import Place
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import CLUSTER_VARIABLE
-from cotswold.server.messages import NotLeading
+from cotswold.wire import NotLeading
 
 pytestmark = pytest.mark.slow
 Cluster = tuple[list[Host], str]

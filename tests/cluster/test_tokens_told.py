@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster.messages import Happened
-from cotswold.cluster.post import Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
 from cotswold.cluster.roles.keeper import KeeperRole
@@ -24,6 +22,8 @@ from cotswold.server.copies.copying import Copying
 from cotswold.transport import Endpoint
 from cotswold.transport import token_rotation as rotating
 from cotswold.transport.token_rotation import Rotating
+from cotswold.wire.lifecycle import Happened
+from cotswold.wire.messenger import Post
 
 
 class Door:

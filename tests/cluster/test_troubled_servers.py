@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 import cotswold
-from cotswold.cluster.codec import encode
+from cotswold import wire as m
 from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.server import messages as m
 from cotswold.server.replica import Pace
 from cotswold.transport import Endpoint
+from cotswold.wire.codec import encode
 
 SECONDS = 10.0
 

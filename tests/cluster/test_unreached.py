@@ -10,15 +10,15 @@ from tests.cluster.played_controllers import controllers, seen
 from tests.ports import free_ports
 
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.standing import name_at, places_by_name
 from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError
 from cotswold.host import Token
-from cotswold.server.messages import Message, NotLeading
 from cotswold.transport import End, Endpoint, Lost
 from cotswold.transport import outgoing as connection
 from cotswold.transport.address import Address
+from cotswold.wire import Message, NotLeading
+from cotswold.wire.messenger import AnyMessage
 
 SECONDS = 1.5
 

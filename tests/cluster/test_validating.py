@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from cotswold import wire as m
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 from cotswold.server.members import Member
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.cluster.messages import Counts, Doing, Learnt, Parts
 from cotswold.cluster.watching import Place, Rate, Watching
+from cotswold.wire.lifecycle import Counts, Doing, Learnt, Parts
 
 ONE, SERVER = Place("replica-1", "here", 7), Place("server-0", "here", 8)
 

@@ -13,8 +13,6 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher, State
-from cotswold.server.messages import COORDINATOR, Join, Ranges, Write
-from cotswold.server.ranges import common, joined, size
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Said, Samples
 from cotswold.server.shard import Server
@@ -24,6 +22,8 @@ from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
 from cotswold.simulate.replicas import DispatcherPlayer, Gradient, ReplicaPlayer, UpdatesPlayer
+from cotswold.wire import COORDINATOR, Join, Ranges, Write
+from cotswold.wire.ranges import common, joined, size
 
 SIZE, SAMPLES, SERVERS = 6, 40, 2
 

@@ -11,8 +11,8 @@ from random import Random
 
 from cotswold.server.asked import Counted
 from cotswold.server.dealing import Dealing
-from cotswold.server.messages import Node, PortionResult
 from cotswold.server.tree import covered
+from cotswold.wire import Node, PortionResult
 
 
 class Truth:

@@ -9,7 +9,6 @@ from random import Random
 from typing import cast
 
 from cotswold.server.drawing import Drawing
-from cotswold.server.messages import Ask, Supplied
 from cotswold.server.pool import Pool
 from cotswold.server.requests import Asking
 from cotswold.server.supplying import Supplying
@@ -22,6 +21,7 @@ from cotswold.simulate.data_servers import (
 )
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
+from cotswold.wire import Ask, Supplied
 
 SAMPLES, BATCH = 40, 3
 SILENT_SECONDS = 3.0

@@ -8,7 +8,7 @@ from cotswold.server.control.controller import Controller
 from cotswold.server.control.leading import Read, Transact, Wish
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of
-from cotswold.server.messages import (
+from cotswold.wire import (
     Assign,
     Assigned,
     Caught,
@@ -22,7 +22,7 @@ from cotswold.server.messages import (
     Here,
     Send,
 )
-from cotswold.server.names import bucket_of, run_of
+from cotswold.wire.names import bucket_of, run_of
 
 BUCKET = "bucket 0"
 

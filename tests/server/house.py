@@ -10,7 +10,10 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.messages import (
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.wire import (
     COORDINATOR,
     Assign,
     Assigned,
@@ -25,9 +28,6 @@ from cotswold.server.messages import (
     Update,
     Write,
 )
-from cotswold.server.shard import Server
-from cotswold.server.updating import Updates
-from cotswold.simulate.lists import Lists, ListUpdates
 
 BUCKET = "bucket 0"
 SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]

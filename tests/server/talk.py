@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import (
+from cotswold.server.shard import Server
+from cotswold.server.staleness import Policy, Staleness
+from cotswold.server.updating import Updates
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.wire import (
     COORDINATOR,
     Applied,
     Message,
@@ -19,10 +23,6 @@ from cotswold.server.messages import (
     UpdateRefused,
     Write,
 )
-from cotswold.server.shard import Server
-from cotswold.server.staleness import Policy, Staleness
-from cotswold.server.updating import Updates
-from cotswold.simulate.lists import Lists, ListUpdates
 
 SHARDS = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1), Shard(2, "a", 8, 10, "bias", 0)]
 GRADIENT = Update("run", 1, 1, "gradient", (0, 2), (0, 0), 1, 1.0, ((0, 5),), 0, (), ((1.0,) * 4, (2.0,) * 2))

@@ -11,10 +11,10 @@ from tests.conftest import FUZZ
 from tests.server.async_trial import SAMPLES, SIZE, Trial, World
 
 from cotswold.optim.updates import Deltas
-from cotswold.server.ranges import joined
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 from cotswold.simulate.network import Faults
+from cotswold.wire.ranges import joined
 
 LIVES = 16 * FUZZ
 """A case and world."""

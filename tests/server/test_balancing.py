@@ -15,7 +15,7 @@ from cotswold.server.control.leading import Transact
 from cotswold.server.control.loads import Loads
 from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import Drain, Fence, Fenced, Group
+from cotswold.wire import Drain, Fence, Fenced, Group
 
 THREE, TWO, ONE = Control(copies=3), Control(copies=2), Control(copies=1)
 

@@ -11,8 +11,8 @@ from cotswold.server.control.leading import BEAT, Read, Transact
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.messages import Assign, Ended, Group, Here, Leased
-from cotswold.server.names import bucket_of
+from cotswold.wire import Assign, Ended, Group, Here, Leased
+from cotswold.wire.names import bucket_of
 
 TWO = Control(copies=2)
 

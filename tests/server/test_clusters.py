@@ -14,7 +14,10 @@ from cotswold.server.control.settings import Control
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.messages import (
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.wire import (
     Assign,
     Create,
     Describe,
@@ -41,9 +44,6 @@ from cotswold.server.messages import (
     Undrain,
     Undrained,
 )
-from cotswold.server.shard import Server
-from cotswold.server.updating import Updates
-from cotswold.simulate.lists import Lists, ListUpdates
 
 THREE, TWO = Control(copies=3), Control(copies=2)
 

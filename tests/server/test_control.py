@@ -21,7 +21,7 @@ from cotswold.server.control.sentences import waits
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of, restored_on
-from cotswold.server.messages import (
+from cotswold.wire import (
     Assign,
     Caught,
     Create,

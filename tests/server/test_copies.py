@@ -12,7 +12,10 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
-from cotswold.server.messages import (
+from cotswold.server.shard import Server
+from cotswold.server.updating import Updates
+from cotswold.simulate.lists import Lent, Lists, ListUpdates
+from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Applied,
@@ -34,9 +37,6 @@ from cotswold.server.messages import (
     Write,
     Written,
 )
-from cotswold.server.shard import Server
-from cotswold.server.updating import Updates
-from cotswold.simulate.lists import Lent, Lists, ListUpdates
 
 
 def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_first() -> None:

@@ -10,7 +10,7 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import DRIFT, Lease
 from cotswold.server.copies.peers import DEAF, Neighbours, Offer, Peers, is_silent
 from cotswold.server.copies.routing import Router
-from cotswold.server.messages import (
+from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Applied,

@@ -12,7 +12,6 @@ from tests.server.data_trial import ASKING, SILENT_SECONDS, Trial, World
 
 from cotswold.server import requests, sharing
 from cotswold.server.drawing import EpochPass
-from cotswold.server.messages import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied
 from cotswold.server.pool import Pool
 from cotswold.server.requests import Requests
 from cotswold.server.samples import Said, Samples
@@ -20,6 +19,7 @@ from cotswold.server.sharing import Sharing
 from cotswold.server.supplying import Supplying
 from cotswold.server.trainer import Trainer
 from cotswold.simulate.network import Faults
+from cotswold.wire import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied
 
 LIVES = 85 * FUZZ
 """Of each world."""

@@ -8,10 +8,10 @@ from cotswold.server.deadline import left_at_deadline
 from cotswold.server.dealing import Dealing
 from cotswold.server.failures import Failures
 from cotswold.server.members import Members
-from cotswold.server.messages import Join
 from cotswold.server.portions import Ledger
 from cotswold.server.queues import Homes
 from cotswold.server.rules import Rules
+from cotswold.wire import Join
 
 
 def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_without_it() -> None:

@@ -16,7 +16,10 @@ from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import NOTHING
 from cotswold.server.copies.saved import Saved, disk_of, next_of, restored_on
-from cotswold.server.messages import (
+from cotswold.server.samples import Samples
+from cotswold.server.saving import Saving
+from cotswold.server.versions import behind, later
+from cotswold.wire import (
     COORDINATOR,
     Applied,
     Assign,
@@ -35,9 +38,6 @@ from cotswold.server.messages import (
     Update,
     Write,
 )
-from cotswold.server.samples import Samples
-from cotswold.server.saving import Saving
-from cotswold.server.versions import behind, later
 
 SESSIONS = ((1, "one"),)
 

@@ -10,7 +10,9 @@ import pytest
 
 from cotswold.server.dispatch import Counters, Dispatch
 from cotswold.server.dispatching import Dispatcher, State
-from cotswold.server.messages import (
+from cotswold.server.numbering import Part
+from cotswold.server.replica import Pace, Replica
+from cotswold.wire import (
     Admitted,
     Alive,
     Applied,
@@ -27,8 +29,6 @@ from cotswold.server.messages import (
     Shard,
     Update,
 )
-from cotswold.server.numbering import Part
-from cotswold.server.replica import Pace, Replica
 
 SHARDS = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 4, "", 0)]
 JOIN = Join("one", 0, "", 10, 4)

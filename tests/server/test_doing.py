@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cotswold.server.messages import (
+from cotswold.server.numbering import Part
+from cotswold.server.replica import Pace, Replica
+from cotswold.wire import (
     COORDINATOR,
     Admitted,
     Applied,
@@ -15,8 +17,6 @@ from cotswold.server.messages import (
     Shard,
     Update,
 )
-from cotswold.server.numbering import Part
-from cotswold.server.replica import Pace, Replica
 
 SHARDS = (Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1))
 PARTS = {name: Part("gradient", (number,), (), ((0.0,) * 4,)) for number, name in enumerate("ab")}

@@ -10,10 +10,10 @@ import pytest
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Applied, Order, Shard, Update, UpdateRefused, Write
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
 from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, UpdateRefused, Write
 
 SHARDS = [Shard(0, "a", 0, 2, "bias", 0), Shard(1, "a", 2, 6, "w", 0), Shard(2, "a", 6, 10, "w", 1)]
 FACTORS = Update(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.server.house import BUCKET, GROUP, House, push
 
 from cotswold.server.copies.copying import Copying
-from cotswold.server.messages import OfBucket, PulledNewer, PullNewer, Send
+from cotswold.wire import OfBucket, PulledNewer, PullNewer, Send
 
 _WINDOW = 4
 

@@ -9,7 +9,7 @@ from tests.server.talk import GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Momentum
 from cotswold.server.asynchronous import Room
-from cotswold.server.messages import (
+from cotswold.wire import (
     COORDINATOR,
     FrozenPart,
     Ordered,

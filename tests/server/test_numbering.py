@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cotswold.server.copies.lease import Lease
-from cotswold.server.messages import Admitted
 from cotswold.server.numbering import Numbered, Origin
+from cotswold.wire import Admitted
 
 
 def test_an_update_is_sent_again_after_the_time_for_that_until_it_is_answered() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from cotswold.server.books import Books
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Alive, Applied, Directions, Join, Order, Ordered, Shard
-from cotswold.server.ranges import added, joined, size
 from cotswold.server.samples import Samples
 from cotswold.server.session import Sessions
+from cotswold.wire import Alive, Applied, Directions, Join, Order, Ordered, Shard
+from cotswold.wire.ranges import added, joined, size
 
 _SAMPLES, _HAND = 4000, 4
 _NAMES = ("fast", "quick", "slow")

@@ -9,7 +9,10 @@ from typing import TypeVar
 import pytest
 
 from cotswold.server.drawing import Drawing
-from cotswold.server.messages import (
+from cotswold.server.pool import Pool
+from cotswold.server.requests import Asking
+from cotswold.server.trainer import Trainer
+from cotswold.wire import (
     POOL,
     Ask,
     Attend,
@@ -23,9 +26,6 @@ from cotswold.server.messages import (
     Send,
     Supplied,
 )
-from cotswold.server.pool import Pool
-from cotswold.server.requests import Asking
-from cotswold.server.trainer import Trainer
 
 OFFER = Offer("s", "at s", '{"store": "pictures"}', 0, 0.0, 0, 0, 0, 0, 0)
 ROSTER = Roster("p", 1, (("s", "at s"),), OFFER.terms)

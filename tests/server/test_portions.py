@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotswold.server.messages import SumName
 from cotswold.server.portions import Ledger
+from cotswold.wire import SumName
 
 PORTIONS = 6
 SESSIONS = st.integers(1, 3)

@@ -8,7 +8,9 @@ import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
 from cotswold.server.asynchronous import Room
-from cotswold.server.messages import (
+from cotswold.server.rank import Rank
+from cotswold.server.ranks import Elsewhere, Ranks, is_of, name_of
+from cotswold.wire import (
     Applied,
     Message,
     PulledNewer,
@@ -20,8 +22,6 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.rank import Rank
-from cotswold.server.ranks import Elsewhere, Ranks, is_of, name_of
 
 FIRST = replace(GRADIENT, shards=(0,), versions=(0,), buffers=((1.0,) * 4,), parts=(0, 1))
 SECOND = replace(FIRST, shards=(2,), buffers=((2.0,) * 2,), part=1)

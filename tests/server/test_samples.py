@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import are_apart, common, joined, part_of, size, without
 from cotswold.server.samples import Account, Samples
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import are_apart, common, joined, part_of, size, without
 
 _RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
 

@@ -10,8 +10,8 @@ from tests.server.checker import check
 from tests.server.trial import Trial, World, rules
 
 from cotswold.server.asked import Counted, Request
-from cotswold.server.messages import Dismiss, Join, PortionResult, Send
 from cotswold.simulate.players import WorkerPlayer
+from cotswold.wire import Dismiss, Join, PortionResult, Send
 
 TRAVELS: dict[str, dict[str, object]] = {
     "pushed": {"flush_seconds": 0.8},

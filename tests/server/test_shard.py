@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.messages import (
+from cotswold.server.shard import PENDING, Server
+from cotswold.simulate.lists import Lists
+from cotswold.wire import (
     COORDINATOR,
     Accept,
     Answer,
@@ -24,8 +26,6 @@ from cotswold.server.messages import (
     ToServer,
     Write,
 )
-from cotswold.server.shard import PENDING, Server
-from cotswold.simulate.lists import Lists
 
 SHARDS = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 3, "", 0), Shard(2, "a", 3, 6, "", 0)]
 

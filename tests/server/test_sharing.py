@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cotswold.server import sharing
-from cotswold.server.messages import Dealt, Draw, Send
 from cotswold.server.sharing import Drawn, Sharing, StreamTotals
+from cotswold.wire import Dealt, Draw, Send
 
 SAY = Draw("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)
 """A trainer that wants two batches of three of ten samples."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cotswold.bench.chaos.telling import Told
 from cotswold.bench.chaos.worlds import WORLDS
-from cotswold.server.messages import OfBucket, Prepare, Send, Update
+from cotswold.wire import OfBucket, Prepare, Send, Update
 
 PATH = Path(__file__).parent / "transcripts" / "failover.txt"
 SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2

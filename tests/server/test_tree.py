@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.server.messages import Node
 from cotswold.server.tree import Tree, covered, parent
+from cotswold.wire import Node
 
 
 def added(nodes: dict[Node, str]) -> str | None:

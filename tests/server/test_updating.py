@@ -12,7 +12,8 @@ from tests.server.talk import DELTA, GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Room
-from cotswold.server.messages import (
+from cotswold.server.staleness import Policy, Staleness
+from cotswold.wire import (
     Applied,
     Ordered,
     PulledNewer,
@@ -20,8 +21,7 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.ranges import common
-from cotswold.server.staleness import Policy, Staleness
+from cotswold.wire.ranges import common
 
 
 def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from cotswold import wire as m
 from cotswold.optim.updates import Rule, Sgd
-from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatch import Dispatch

@@ -13,7 +13,6 @@ from cotswold.optim.vectors import Combine, Command, Dot
 from cotswold.server.asked import Counted, Request
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.dealing import Dealing
-from cotswold.server.messages import COORDINATOR, Plan, PortionResult, Shard, Write
 from cotswold.server.rounds import RoundDone
 from cotswold.server.rules import Rules
 from cotswold.server.shard import Server
@@ -21,6 +20,7 @@ from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
 from cotswold.simulate.players import CoordinatorPlayer, Meetings, Portion, ServerPlayer, WorkerPlayer
+from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:

@@ -22,11 +22,11 @@ from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
-from cotswold.server.messages import PulledNewer
 from cotswold.server.replica import StepTask
 from cotswold.training.gang import Rank, inherited_gang
 from cotswold.training.gang_steps import RankAccumulation, RankWork
 from cotswold.training.works import INHERITED, ModuleWork
+from cotswold.wire import PulledNewer
 
 _DECAY, _ROTTEN = 0.01, 3
 """Of the steps of which a gradient is not finite on one rank alone: which it is."""

@@ -18,11 +18,11 @@ from tests.warm import PYTHON
 from cotswold.checkpoint import Checkpoints
 from cotswold.cluster import evaluator
 from cotswold.cluster.evaluator import Evaluator
-from cotswold.cluster.messages import Counts
 from cotswold.cluster.replicas import Replicas
 from cotswold.errors import DivergedError, MachineError, RecipeError
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
+from cotswold.wire.lifecycle import Counts
 
 SCRIPT = """
 import sys

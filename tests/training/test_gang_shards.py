@@ -12,8 +12,8 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.work import Slot
 from cotswold.geometry import Box
 from cotswold.geometry.partition import even_cuts
-from cotswold.server.messages import Shard
 from cotswold.training.gang_shards import parts_of_shards
+from cotswold.wire import Shard
 
 extents = st.integers(1, 9)
 

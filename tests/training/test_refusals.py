@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from torch import nn
 
-from cotswold.cluster.messages import Counts
 from cotswold.cluster.roles.counting import Work
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.server.samples import Account, Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.runners.refusals import BATCHES, Refusals, said
 from cotswold.training.runners.replicas import ReplicaRuns
+from cotswold.wire.lifecycle import Counts
 
 BATCH = 16
 ALL = BATCHES * BATCH

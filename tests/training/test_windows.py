@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster.messages import Counts, Unsaved
 from cotswold.cluster.roles.counting import Work
 from cotswold.training.runners.windows import Windows
+from cotswold.wire.lifecycle import Counts, Unsaved
 
 
 def counts(unsaved: Unsaved | None) -> Counts:

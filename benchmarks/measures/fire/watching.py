@@ -16,7 +16,7 @@ from cotswold.cluster.state import Etcd, EtcdState
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.run.status_file import status_in
 from cotswold.server.control.map import read_group
-from cotswold.server.messages import Group
+from cotswold.wire import Group
 from measures.fire.site import Site
 
 LOOK_SECONDS = 0.5

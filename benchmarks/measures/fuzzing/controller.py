@@ -12,15 +12,15 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.post import Letter, Post
+from cotswold import wire as m
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.controller import ControllerRole, StateThread
 from cotswold.cluster.state.keeping import PREFIX_BYTES_MAX, checked
-from cotswold.server import messages as m
 from cotswold.server.control.leading import Read
 from cotswold.server.control.settings import Control
 from cotswold.transport import Endpoint
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.messenger import Letter, Post
 
 from .descriptions import described, long, spoilt
 from .keeper import ADDRESS, CLIENT, MASTER, RUN

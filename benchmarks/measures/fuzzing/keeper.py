@@ -13,17 +13,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from cotswold.cluster import messages as beginning
+from cotswold import wire as m
 from cotswold.cluster.description import Description
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.keeper import KeeperRole
 from cotswold.cluster.roles.ways import Ways
-from cotswold.server import messages as m
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.transport import Endpoint
 from cotswold.transport.address import Address
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.messenger import Letter, Post
 
 from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim

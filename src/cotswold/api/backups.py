@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cotswold.cluster.state import Place, State
     from cotswold.cluster.state.keeping import Item
     from cotswold.server.copies.saved import Saved
-    from cotswold.server.messages import Group
+    from cotswold.wire import Group
 
 FORMAT = 1
 FILE = "backup.json"
@@ -45,7 +45,7 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     from cotswold.api.operating import run_meant
     from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
-    from cotswold.server.names import is_run, run_of
+    from cotswold.wire.names import is_run, run_of
     from cotswold.words import counted
 
     if folder.exists():
@@ -161,7 +161,7 @@ def restore_backup(
     from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
     from cotswold.server.copies.saved import restored_on
-    from cotswold.server.messages import Group
+    from cotswold.wire import Group
     from cotswold.words import counted
 
     told = _read(backup)
@@ -281,7 +281,7 @@ def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
-    from cotswold.server.names import is_run
+    from cotswold.wire.names import is_run
 
     try:
         told = read_object(backup / FILE, bytes_max=1 << 30)

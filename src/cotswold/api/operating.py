@@ -14,9 +14,9 @@ from cotswold.api.standing import cluster_tokens
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.cluster.messages import CopySeen, Reported
     from cotswold.cluster.operating import Operator
-    from cotswold.server.messages import EventSeen, Looked, ServerSeen
+    from cotswold.wire import EventSeen, Looked, ServerSeen
+    from cotswold.wire.lifecycle import CopySeen, Reported
 
 
 @dataclass(frozen=True)

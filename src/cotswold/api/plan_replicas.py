@@ -15,9 +15,9 @@ from cotswold.api import plan, plan_standing
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import DownpourTraining
-    from cotswold.server.messages import Shard
     from cotswold.training.learning_works import LearningWork
     from cotswold.training.strategy import Batch
+    from cotswold.wire import Shard
 
 REPLICA_VECTORS = 4
 """The parameters, those that it was made with, what is added up, and what is being pushed."""

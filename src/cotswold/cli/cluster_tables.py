@@ -15,8 +15,8 @@ from cotswold.words import counted
 if TYPE_CHECKING:
     from cotswold.api.operating import Explained, Overview
     from cotswold.api.screen import Screen
-    from cotswold.cluster.messages import CopySeen, Reported
-    from cotswold.server.messages import BucketSeen, EventSeen, ServerSeen
+    from cotswold.wire import BucketSeen, EventSeen, ServerSeen
+    from cotswold.wire.lifecycle import CopySeen, Reported
 
 _SHORT = 5
 _NAMED = 3

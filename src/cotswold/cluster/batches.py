@@ -13,7 +13,7 @@ import torch
 
 from cotswold.data.making import Batch
 from cotswold.errors import MachineError
-from cotswold.server.messages import Supplied
+from cotswold.wire import Supplied
 
 
 def batches_of(

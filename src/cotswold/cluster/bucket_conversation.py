@@ -8,18 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from cotswold import wire as m
 from cotswold.cluster.keepers import Keepers
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Counts, Happened, Serving
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import UNHEARD_SECONDS, ReplicaConversation
 from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.since_begun import SinceBegun
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
-from cotswold.server import messages as m
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.dispatching import Dispatcher
+from cotswold.wire.lifecycle import Count, Counts, Happened, Serving
+from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted
 
 USUAL_SECONDS = 1.5

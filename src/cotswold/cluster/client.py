@@ -25,20 +25,20 @@ from typing import Self
 
 import numpy as np
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Farewell, Terms, Visit
 from cotswold.cluster.own_process import OwnProcess
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.server import messages as m
 from cotswold.server.brought import ANY
 from cotswold.server.numbering import Part
 from cotswold.server.visitor import Outcome, State, Visitor
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
+from cotswold.wire.lifecycle import Farewell, Terms, Visit
+from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 20.0

@@ -16,6 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from cotswold import wire as m
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.pieces import Pieces
@@ -28,7 +29,6 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
-from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
 from cotswold.transport import Endpoint

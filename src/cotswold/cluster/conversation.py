@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import get_args
 
+from cotswold import wire as m
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Peers
-from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.staff import Staff
-from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Trouble
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.rounds import RoundDone
+from cotswold.wire.lifecycle import Peers
+from cotswold.wire.messenger import AnyMessage, Post
 
 _HEARD = get_args(m.FromWorker | m.FromServer)
 

@@ -17,22 +17,22 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from cotswold import wire as m
 from cotswold.cluster.data_listening import DataListening
 from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.messages import Finish
-from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_host
 from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
-from cotswold.server import messages as m
 from cotswold.server.pool import Supplier
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
 from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 _START_SECONDS = 60.0
 """For so long it is waited until the pool says what it serves: its first server may read a store before."""

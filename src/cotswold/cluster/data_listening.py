@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 
 from cotswold.cluster.listening import Listening, OnEvent
-from cotswold.cluster.post import Post
 from cotswold.cluster.staff import Staff
+from cotswold.wire.messenger import Post
 
 _PAUSE_SECONDS = 1.0
 

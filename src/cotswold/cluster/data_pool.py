@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cotswold import wire as m
 from cotswold.cluster.data_listening import DataListening
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
@@ -25,12 +25,12 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
-from cotswold.server import messages as m
 from cotswold.server.pool import Pool, Supplier
 from cotswold.server.sharing import Drawn, StreamTotals
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.messenger import AnyMessage, Post
 
 PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
 """What whoever starts data servers imports once."""

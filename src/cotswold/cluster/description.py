@@ -21,10 +21,10 @@ from cotswold.cluster.work import Slot
 from cotswold.optim.schedule import BySamples
 from cotswold.server.admission import Pass
 from cotswold.server.copies.contents import Contents
-from cotswold.server.messages import Shard
-from cotswold.server.names import bucket_of
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.wire import Shard
+from cotswold.wire.names import bucket_of
 
 _DTYPES = ("float32", "float64")
 _COUNT = 1 << 17

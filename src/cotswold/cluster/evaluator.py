@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.errors import MachineError
 from cotswold.host import Call
-from cotswold.server import messages as m
+from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
+from cotswold.wire.messenger import AnyMessage
 
 _START_SECONDS = 120.0
 """For so long it may say nothing while it makes its work."""

@@ -21,9 +21,9 @@ from typing import Self
 
 import numpy as np
 
+from cotswold import wire as m
 from cotswold.cluster.batches import batches_of, window_bytes
 from cotswold.cluster.own_process import OwnProcess
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
@@ -31,13 +31,13 @@ from cotswold.data.serving import Terms, View
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.host.token import VARIABLE
-from cotswold.server import messages as m
 from cotswold.server.drawing import Drawing, EpochPass
 from cotswold.server.requests import Asking
 from cotswold.server.trainer import BEATS, Trainer
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
+from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.05
 _START_SECONDS = 120.0

@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cotswold.cluster.lives import Life
-from cotswold.cluster.messages import Controllers, Count, Serving
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
@@ -29,7 +28,8 @@ from cotswold.errors import CotswoldError
 from cotswold.host import Call
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.messages import CONTROLLERS, Create, Ended
+from cotswold.wire import CONTROLLERS, Create, Ended
+from cotswold.wire.lifecycle import Controllers, Count, Serving
 
 CONTROLLER = "controller-0"
 DISKS = "servers"

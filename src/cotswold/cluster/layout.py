@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cotswold.cluster.work import Slot
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 
 def shards_of(

@@ -9,14 +9,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from cotswold.cluster.messages import Finish
+from cotswold import wire as m
 from cotswold.cluster.pieces import Pieces
-from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 from cotswold.server.members import Member
 from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 """Hears what is worth writing down: its kind, and more by name."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeVar
 
-from cotswold.server.messages import EventSeen, Looked
+from cotswold.wire import EventSeen, Looked
 
 _KEPT = 1000
 """Entries of each table."""

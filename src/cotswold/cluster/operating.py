@@ -14,9 +14,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cotswold.cluster.messages import CopySeen, Export, Report, Reported
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import controllers_at, places_by_name
@@ -25,7 +23,9 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.server.copies.saved import Saved, disk_of, is_restored, restored_on
-from cotswold.server.messages import (
+from cotswold.transport import Endpoint
+from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import (
     CONTROLLERS,
     Describe,
     Described,
@@ -44,9 +44,9 @@ from cotswold.server.messages import (
     Undrain,
     Undrained,
 )
-from cotswold.server.names import run_of
-from cotswold.transport import Endpoint
-from cotswold.transport.token_rotation import Rotating
+from cotswold.wire.lifecycle import CopySeen, Export, Report, Reported
+from cotswold.wire.messenger import AnyMessage, Letter
+from cotswold.wire.names import run_of
 
 _AGAIN_SECONDS = 0.3
 _USUAL_SECONDS = 1.0

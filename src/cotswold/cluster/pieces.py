@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 
 GROUP_BYTES = 64 << 20
 """In one message, unless one shard has more."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cotswold.geometry.reduction import ReductionPlan, Step
 from cotswold.geometry.reduction_time import Card, Host, Network, chosen_plan
-from cotswold.server.messages import Plan
+from cotswold.wire import Plan
 
 
 class Planner:

@@ -36,8 +36,8 @@ from cotswold.files.durable import PARTIAL, sync_folder
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import BUCKETS, RUNS, items_of
 from cotswold.server.copies.saved import ASIDE, disk_of, restored_on
-from cotswold.server.messages import Group
-from cotswold.server.names import run_of
+from cotswold.wire import Group
+from cotswold.wire.names import run_of
 from cotswold.words import counted
 
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import get_args
 
+from cotswold import wire as m
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Counts, Doing, Learnt
-from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.watching import Watching
-from cotswold.server import messages as m
 from cotswold.server.dispatching import Dispatcher, State
+from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
+from cotswold.wire.messenger import AnyMessage, Post
 
 _TICK_SECONDS = 0.02
 UNHEARD_SECONDS = 2.0

@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
+from cotswold import wire as m
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.description import NAME_LETTERS, Description
@@ -26,10 +27,8 @@ from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.messages import Made, Serving
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
@@ -43,13 +42,14 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
-from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 from cotswold.transport import Endpoint, Ready
+from cotswold.wire.lifecycle import Made, Serving
+from cotswold.wire.messenger import Letter, Post
 
 QUEUE_VECTORS = 4
 """So many times the parameters may wait on a server as updates, for each replica."""

@@ -20,12 +20,11 @@ from typing import Self, cast
 import torch
 from torch import Tensor
 
+from cotswold import wire as m
 from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.messages import Counts, Learnt
 from cotswold.cluster.opening import POINT, Task
 from cotswold.cluster.pieces import Ask, Pieces
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.snapshot import Snapshot
@@ -34,12 +33,13 @@ from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.server import messages as m
 from cotswold.server.dispatching import State
-from cotswold.server.ranges import size as size_of
 from cotswold.server.samples import Account, Samples
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Counts, Learnt
+from cotswold.wire.messenger import AnyMessage
+from cotswold.wire.ranges import size as size_of
 
 PRELOADED = (
     *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),

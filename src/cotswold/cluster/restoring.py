@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from cotswold.cluster.messages import Counts
-from cotswold.server.messages import Group, Shard
 from cotswold.server.versions import life_of, updates_of
+from cotswold.wire import Group, Shard
+from cotswold.wire.lifecycle import Counts
 from cotswold.words import counted
 
 ROWS_MOST = 1000

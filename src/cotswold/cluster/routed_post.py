@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from cotswold.cluster.messages import Controllers
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import AnyMessage, Calling, Event, Letter, Moved, Post
 from cotswold.cluster.unreached import Calls
 from cotswold.server.copies.routing import Router, ToRouter
-from cotswold.server.messages import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
 from cotswold.transport import Endpoint, Lost
+from cotswold.wire import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
+from cotswold.wire.lifecycle import Controllers
+from cotswold.wire.messenger import AnyMessage, Calling, Event, Letter, Moved, Post
 
 _TICK_SECONDS = 0.05
 

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 import msgpack
 
 from cotswold.cluster.blocks import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
-from cotswold.cluster.codec import Packing, decode
 from cotswold.errors import DiskFullError, MachineError, UserError
 from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import FoundSaved, Prepare
+from cotswold.wire import FoundSaved, Prepare
+from cotswold.wire.codec import Packing, decode
 
 _GROUP_BYTES = 32 << 20
 _NEW = 1

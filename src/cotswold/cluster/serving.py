@@ -20,12 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Counts, Farewell, Made, Terms, Visit
 from cotswold.cluster.opening import POINT, Opening, Task, write
 from cotswold.cluster.pieces import Ask, Pieces
-from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
@@ -35,7 +34,6 @@ from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim.updates import Deltas, Rule, Sgd
-from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatch import Dispatch
@@ -45,6 +43,8 @@ from cotswold.server.staleness import Staleness
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Count, Counts, Farewell, Made, Terms, Visit
+from cotswold.wire.messenger import AnyMessage, Post
 
 PRELOADED = ("torch", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""

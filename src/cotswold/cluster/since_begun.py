@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from dataclasses import replace
 
-from cotswold.cluster.messages import Counts, Unsaved
+from cotswold.wire.lifecycle import Counts, Unsaved
 
 Counted = tuple[tuple[str, int], ...]
 _SERVERS = 1000

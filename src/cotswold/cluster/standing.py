@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cotswold.cluster.messages import Count, Serving
 from cotswold.cluster.news import News
-from cotswold.cluster.post import Letter
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, read_object, replace_file, take
-from cotswold.server.messages import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
 from cotswold.transport.address import Address, is_ipv6
+from cotswold.wire import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
+from cotswold.wire.lifecycle import Count, Serving
+from cotswold.wire.messenger import Letter
 
 PORT = 7400
 """At which a controller listens, if nothing else is said."""

@@ -33,9 +33,7 @@ from types import TracebackType
 from typing import Self
 
 from cotswold.cluster.lives import Life
-from cotswold.cluster.messages import FINISH_SECONDS, Finish, Happened, Serving
 from cotswold.cluster.naming import Names
-from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.reaching import Reaching
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.staff import Staff
@@ -50,7 +48,10 @@ from cotswold.server.control.draining import UNDER_WAY
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
-from cotswold.server.messages import (
+from cotswold.transport import Endpoint, Lost, Ready, Roads
+from cotswold.transport.address import is_taken
+from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import (
     COORDINATOR,
     Describe,
     Described,
@@ -62,9 +63,8 @@ from cotswold.server.messages import (
     NotLeading,
     Send,
 )
-from cotswold.transport import Endpoint, Lost, Ready, Roads
-from cotswold.transport.address import is_taken
-from cotswold.transport.token_rotation import Rotating
+from cotswold.wire.lifecycle import FINISH_SECONDS, Finish, Happened, Serving
+from cotswold.wire.messenger import Calling, Letter, Post
 from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]

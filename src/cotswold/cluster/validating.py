@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from cotswold import wire as m
 from cotswold.cluster.work import PortionSum, means_of, portions_of
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 from cotswold.server.members import Member
 
 _RUNS_A_WORKER = 4

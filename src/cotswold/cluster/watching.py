@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 
-from cotswold.cluster.messages import Counts, Doing, Learnt
+from cotswold.wire.lifecycle import Counts, Doing, Learnt
 
 _WINDOW_SECONDS = 5.0
 """Rates are means over so long."""

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from cotswold.host import Process
 from cotswold.server.dealing import samples_at
-from cotswold.server.messages import Shard
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
+from cotswold.wire import Shard
 
 LEFT_OUT = "left_out"
 """The detail that says how many samples do not count in means."""

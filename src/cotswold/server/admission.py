@@ -20,9 +20,9 @@ from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.messages import Shard, Update
-from cotswold.server.ranges import are_apart
 from cotswold.server.shard import Arithmetic, Values
+from cotswold.wire import Shard, Update
+from cotswold.wire.ranges import are_apart
 
 KINDS = ("gradient", "delta", "factors")
 Held = TypeVar("Held", covariant=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Command
-from cotswold.server.messages import Plan, SumName
+from cotswold.wire import Plan, SumName
 
 Planner = Callable[[Sequence[str]], Plan]
 """The plan of a reduction over these workers."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from cotswold.server.asked import Event, Planner, Request
 from cotswold.server.members import Member, Members
-from cotswold.server.messages import Begin, Fetch, Ready, Send
+from cotswold.wire import Begin, Fetch, Ready, Send
 
 
 @dataclass

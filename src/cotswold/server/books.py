@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from cotswold.server.freezing import Frozen
-from cotswold.server.messages import Order, Ranges
 from cotswold.server.session import Sessions
 from cotswold.server.shard import Values
 from cotswold.server.versions import later
+from cotswold.wire import Order, Ranges
 
 _WHOEVER = 1 << 62
 """Above the number of any session."""

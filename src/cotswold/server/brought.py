@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, size, without
 from cotswold.server.samples import Account, Said, Samples
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import common, joined, size, without
 
 ANY = 1 << 60
 """How many samples both sides say that there are, where clients bring their own: more than anybody has."""

@@ -20,7 +20,10 @@ from cotswold.optim.vectors import Command
 from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
 from cotswold.server.evaluation import Evaluation, State
 from cotswold.server.members import Member, Members
-from cotswold.server.messages import (
+from cotswold.server.queues import Homes
+from cotswold.server.rounds import RoundDone, Rounds
+from cotswold.server.rules import Rules
+from cotswold.wire import (
     Aborted,
     Answer,
     Beat,
@@ -41,9 +44,6 @@ from cotswold.server.messages import (
     Validated,
     Welcome,
 )
-from cotswold.server.queues import Homes
-from cotswold.server.rounds import RoundDone, Rounds
-from cotswold.server.rules import Rules
 
 
 class Coordinator:

@@ -12,7 +12,7 @@ from math import fsum
 from cotswold.server.asked import Account, Counted
 from cotswold.server.dealing import Dealing
 from cotswold.server.members import Member
-from cotswold.server.messages import PortionResult, SumName
+from cotswold.wire import PortionResult, SumName
 
 
 @dataclass

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from cotswold.server.messages import Ranges
 from cotswold.server.samples import Said, Samples
+from cotswold.wire import Ranges
 
 NOTHING: Said = ((), ())
 

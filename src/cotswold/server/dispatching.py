@@ -54,7 +54,9 @@ from cotswold.server.cut import NOTHING, Cut
 from cotswold.server.dispatch import Counters, Dispatch
 from cotswold.server.losses import loss
 from cotswold.server.members import Member, Members
-from cotswold.server.messages import (
+from cotswold.server.samples import Said, Samples
+from cotswold.server.saving import Saving
+from cotswold.wire import (
     Admitted,
     Alive,
     Directions,
@@ -68,9 +70,7 @@ from cotswold.server.messages import (
     Send,
     Shard,
 )
-from cotswold.server.ranges import common, joined
-from cotswold.server.samples import Said, Samples
-from cotswold.server.saving import Saving
+from cotswold.wire.ranges import common, joined
 
 _TRIES = 5
 """So many checkpoints one after the other may be begun again since sessions ended meanwhile."""

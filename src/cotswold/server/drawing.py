@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.server.messages import POOL, Ask, Dealt, Draw, Send, Supplied
 from cotswold.server.requests import Requests
+from cotswold.wire import POOL, Ask, Dealt, Draw, Send, Supplied
 
 AHEAD = 2
 """Batches that are taken before the loop has had them: one that it waits for, and one more."""

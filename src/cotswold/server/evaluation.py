@@ -31,7 +31,11 @@ from cotswold.server.deadline import left_at_deadline
 from cotswold.server.failures import Failures
 from cotswold.server.granting import Choice, Granting
 from cotswold.server.members import Member, Members
-from cotswold.server.messages import (
+from cotswold.server.portions import Claim, Ledger
+from cotswold.server.queues import Homes, Queues
+from cotswold.server.reductions import Reductions
+from cotswold.server.rules import Rules
+from cotswold.wire import (
     Aborted,
     Accept,
     Apart,
@@ -50,10 +54,6 @@ from cotswold.server.messages import (
     Settled,
     SumName,
 )
-from cotswold.server.portions import Claim, Ledger
-from cotswold.server.queues import Homes, Queues
-from cotswold.server.reductions import Reductions
-from cotswold.server.rules import Rules
 
 
 class State(Enum):

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from cotswold.server.messages import FrozenPart, PullFrozen, Ranges
 from cotswold.server.shard import Arithmetic, Values
+from cotswold.wire import FrozenPart, PullFrozen, Ranges
 
 
 @dataclass(frozen=True)

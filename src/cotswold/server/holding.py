@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from cotswold.server.messages import (
+from cotswold.server.tasks import Sums, Values
+from cotswold.server.tree import parent, sibling
+from cotswold.wire import (
     COORDINATOR,
     Aborted,
     Beat,
@@ -30,8 +32,6 @@ from cotswold.server.messages import (
     Send,
     Welcome,
 )
-from cotswold.server.tasks import Sums, Values
-from cotswold.server.tree import parent, sibling
 
 NODES = 16
 """A worker keeps so many sums of nodes that have not met their siblings; then it pushes them."""

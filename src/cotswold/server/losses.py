@@ -6,8 +6,8 @@ Knows: places, how many an epoch has. Does not know: why they are lost, the ledg
 from __future__ import annotations
 
 from cotswold.server.asked import Event
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import size
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import size
 
 _NAMED_MOST = 6
 """Ranges that a sentence has; the event has all."""

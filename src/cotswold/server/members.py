@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Join
+from cotswold.wire import Join
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Admitted, Ranges, Send, Update, UpdateRefused
+from cotswold.wire import Admitted, Ranges, Send, Update, UpdateRefused
 
 
 @dataclass(frozen=True)

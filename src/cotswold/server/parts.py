@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Generic
 
 from cotswold.server.admission import Factors, RefusedError
-from cotswold.server.messages import Update
 from cotswold.server.shard import Values
+from cotswold.wire import Update
 
 _Read = list[Values | Factors[Values]]
 

@@ -27,8 +27,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cotswold.server.messages import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
 from cotswold.server.sharing import Sharing
+from cotswold.wire import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
 
 
 @dataclass

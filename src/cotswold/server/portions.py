@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from cotswold.server.messages import SumName
+from cotswold.wire import SumName
 
 
 @dataclass(frozen=True)

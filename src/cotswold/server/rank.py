@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cotswold.server.messages import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, ToRank
+from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, ToRank
 
 _KEPT = 2
 """Accumulations: one is being pushed while the next is closed."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cotswold.server.messages import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, Update
+from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, Update
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from cotswold.server.asked import Planner
 from cotswold.server.beginning import Beginning
 from cotswold.server.granting import Granting
 from cotswold.server.members import Member, Members
-from cotswold.server.messages import Reduce, Send, SumName
 from cotswold.server.portions import Claim, Ledger
+from cotswold.wire import Reduce, Send, SumName
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from cotswold.server.messages import (
+from cotswold.server.numbering import Numbered, Origin, Part
+from cotswold.wire import (
     COORDINATOR,
     Admitted,
     Alive,
@@ -52,8 +53,7 @@ from cotswold.server.messages import (
     ToReplica,
     UpdateRefused,
 )
-from cotswold.server.numbering import Numbered, Origin, Part
-from cotswold.server.ranges import joined
+from cotswold.wire.ranges import joined
 
 
 class State(Enum):

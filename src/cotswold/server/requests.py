@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from cotswold.server.messages import Ask, Cancel, Pending, Send, Supplied, Unsupplied
+from cotswold.wire import Ask, Cancel, Pending, Send, Supplied, Unsupplied
 
 _PACE = 0.3
 """The weight of the newest answer in a server's pace."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cotswold.optim.vectors import Command
-from cotswold.server.messages import Answer, Close, Open, Round, Send
+from cotswold.wire import Answer, Close, Open, Round, Send
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import added, common, joined, part_of, size, without
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import added, common, joined, part_of, size, without
 
 Said = tuple[Ranges, Ranges]
 """What a server has applied, and what it refused for ever."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import added, common
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import added, common
 
 
 class Saving:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Applied, Change, Ranges, SessionState, UpdateRefused
-from cotswold.server.ranges import added, joined, part_of, without
 from cotswold.server.staleness import Histogram
+from cotswold.wire import Applied, Change, Ranges, SessionState, UpdateRefused
+from cotswold.wire.ranges import added, joined, part_of, without
 
 
 @dataclass

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.messages import (
+from cotswold.server.tree import Tree, covered
+from cotswold.wire import (
     COORDINATOR,
     Accept,
     Answer,
@@ -37,7 +38,6 @@ from cotswold.server.messages import (
     Write,
     Written,
 )
-from cotswold.server.tree import Tree, covered
 
 Values = TypeVar("Values")
 

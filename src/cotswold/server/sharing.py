@@ -29,9 +29,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Dealt, Draw, Ranges, Send
-from cotswold.server.ranges import common, joined
 from cotswold.server.samples import Account, Samples
+from cotswold.wire import Dealt, Draw, Ranges, Send
+from cotswold.wire.ranges import common, joined
 
 _Range = tuple[int, int]
 _MOST = 64

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Ask, Cancel, Pending, Send, Unsupplied
+from cotswold.wire import Ask, Cancel, Pending, Send, Unsupplied
 
 
 @dataclass(frozen=True)

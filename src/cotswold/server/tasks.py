@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from cotswold.server.messages import Begin, Grant, Reduce
+from cotswold.wire import Begin, Grant, Reduce
 
 Values = TypeVar("Values")
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.server.drawing import AskOf, Drawing, EpochPass
-from cotswold.server.messages import (
+from cotswold.server.requests import Asking, Requests
+from cotswold.wire import (
     POOL,
     Attend,
     Dealt,
@@ -33,7 +34,6 @@ from cotswold.server.messages import (
     Supplied,
     Unsupplied,
 )
-from cotswold.server.requests import Asking, Requests
 
 BEATS = 4
 """At least so many within the time for which it waits for an answer."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from cotswold.server.messages import Node
+from cotswold.wire import Node
 
 Values = TypeVar("Values")
 

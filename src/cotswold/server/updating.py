@@ -58,7 +58,14 @@ from cotswold.server.admission import Admission, Factors, Pass, Product, Refused
 from cotswold.server.asynchronous import Asynchronous
 from cotswold.server.books import Books
 from cotswold.server.freezing import Frozen, part_of
-from cotswold.server.messages import (
+from cotswold.server.parts import Parts
+from cotswold.server.ranks import is_of, may_say
+from cotswold.server.session import Session
+from cotswold.server.shard import Arithmetic, Server, Values
+from cotswold.server.staleness import Histogram
+from cotswold.server.versions import behind
+from cotswold.server.waiting import Queue, Waiting
+from cotswold.wire import (
     COORDINATOR,
     Applied,
     Order,
@@ -72,14 +79,7 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.parts import Parts
-from cotswold.server.ranges import are_apart, size
-from cotswold.server.ranks import is_of, may_say
-from cotswold.server.session import Session
-from cotswold.server.shard import Arithmetic, Server, Values
-from cotswold.server.staleness import Histogram
-from cotswold.server.versions import behind
-from cotswold.server.waiting import Queue, Waiting
+from cotswold.wire.ranges import are_apart, size
 
 _Pushed = tuple[float, Values | Factors[Values]]
 

@@ -24,7 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.server.messages import (
+from cotswold.server.numbering import Numbered, Origin, Part
+from cotswold.wire import (
     COORDINATOR,
     Admitted,
     Alive,
@@ -41,7 +42,6 @@ from cotswold.server.messages import (
     ToReplica,
     UpdateRefused,
 )
-from cotswold.server.numbering import Numbered, Origin, Part
 
 JOIN_SECONDS = 1.0
 """After which it asks again to be admitted."""

@@ -17,8 +17,8 @@ from typing import Generic
 
 from cotswold.server.admission import Factors
 from cotswold.server.asynchronous import Room
-from cotswold.server.messages import Update
 from cotswold.server.shard import Values
+from cotswold.wire import Update
 
 
 @dataclass(eq=False)

@@ -25,7 +25,8 @@ from itertools import count
 from typing import Generic
 
 from cotswold.server.holding import Holding
-from cotswold.server.messages import (
+from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
+from cotswold.wire import (
     COORDINATOR,
     Apart,
     Beat,
@@ -47,7 +48,6 @@ from cotswold.server.messages import (
     ToWorker,
     Welcome,
 )
-from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
 
 
 class State(Enum):

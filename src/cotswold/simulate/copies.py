@@ -18,11 +18,11 @@ from cotswold.server.control.reign import FromServers
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.routing import Router, ToRouter
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import CONTROLLERS, Ended, Message, Send
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Network, Player
 from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import CONTROLLERS, Ended, Message, Send
 
 TICK_SECONDS = 0.05
 Watch = Callable[[str, Sequence[Send]], None]

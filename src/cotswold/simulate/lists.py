@@ -14,7 +14,7 @@ from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors, Pass
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 
 class Lent(list[float]):

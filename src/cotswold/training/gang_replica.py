@@ -22,7 +22,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.post import Post
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.rank import RankRole
@@ -32,7 +31,6 @@ from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import Led, follow, lead
 from cotswold.recipe.schema import DownpourTraining, Mesh
-from cotswold.server.messages import Shard
 from cotswold.server.ranks import name_of
 from cotswold.server.replica import StepTask
 from cotswold.training.flat import FlatModule
@@ -47,6 +45,8 @@ from cotswold.training.served_patterns import patterns_of
 from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1
 from cotswold.training.works import LayerWork
+from cotswold.wire import Shard
+from cotswold.wire.messenger import Post
 
 
 class LearningLayers(LayerWork):

@@ -20,7 +20,7 @@ from itertools import accumulate
 from math import prod
 
 from cotswold.geometry import Box
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from cotswold.cluster.roles.vectors import HostVectors
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import peer_lost
-from cotswold.server.messages import PulledNewer, Shard
 from cotswold.server.numbering import Part
 from cotswold.server.ranks import Elsewhere
 from cotswold.server.replica import StepTask
 from cotswold.training.gang import Rank
 from cotswold.training.gang_exchange import ShardExchange
 from cotswold.training.gang_shards import ShardParts, parts_of_shards
+from cotswold.wire import PulledNewer, Shard
 
 
 class RankWork:

@@ -20,7 +20,6 @@ from cotswold.cluster.work import LEFT_OUT, PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.server.messages import Shard
 from cotswold.training.factors import Factors
 from cotswold.training.finite import check_finite
 from cotswold.training.flat import FlatModule
@@ -34,6 +33,7 @@ from cotswold.training.supervised import needed
 from cotswold.training.updates import Cost, ModuleUpdates, Way
 from cotswold.training.varying import varying_of
 from cotswold.training.ways import scale_to_norm_1, ways_of
+from cotswold.wire import Shard
 
 FIRST = 2
 """Samples on which a module is tried: some layers want more than one."""

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
 from cotswold.ops.local import encode
-from cotswold.server.messages import Shard
 from cotswold.training.capture import Captured, capturing, layers_of
 from cotswold.training.factors import Factors, LinearFactors, LocalFactors, agree, joined
 from cotswold.training.flat import FlatModule
+from cotswold.wire import Shard
 
 Way = Literal["gradient", "factors"]
 """How the weights of a layer are pushed."""

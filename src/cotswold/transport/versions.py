@@ -6,7 +6,7 @@ Every frame bears a version. A caller says the newest and the oldest that it spe
 newest that both do. What says so keeps its form for ever: a `Hello`, whose further fields may grow, and the
 refusal of one.
 
-Within a version messages only grow (`cluster.codec`): fields with defaults are appended, and messages are
+Within a version messages only grow (`wire.codec`): fields with defaults are appended, and messages are
 added. A change of any other kind is another version. So servers are upgraded one by one from release to
 release of a version; a process of a version that is not spoken any more is refused with a sentence.
 """

@@ -15,7 +15,7 @@ from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.troubles import Troubles, links
 from cotswold.bench.chaos.world import Aim
-from cotswold.server.messages import (
+from cotswold.wire import (
     Applied,
     Assign,
     Caught,

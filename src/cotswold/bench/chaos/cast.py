@@ -22,8 +22,6 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.messages import Create, Group, Send, Shard
-from cotswold.server.names import run_of
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
 from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
@@ -31,6 +29,8 @@ from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.network import Network
 from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import Create, Group, Send, Shard
+from cotswold.wire.names import run_of
 
 SHARD = 2
 """Numbers a shard."""

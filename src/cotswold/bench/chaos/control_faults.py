@@ -24,7 +24,7 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper, ToKeeper
 from cotswold.server.copies.lease import DRIFT, Lease
 from cotswold.server.copies.peers import Peers
-from cotswold.server.messages import Group, Leased, Send
+from cotswold.wire import Group, Leased, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

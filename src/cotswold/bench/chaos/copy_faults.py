@@ -15,8 +15,8 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.peers import Peers
-from cotswold.server.messages import Caught, Fence, Fenced, Group, Prepare, Send
 from cotswold.server.session import Session, Sessions
+from cotswold.wire import Caught, Fence, Fenced, Group, Prepare, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

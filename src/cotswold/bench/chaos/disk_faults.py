@@ -18,11 +18,11 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Change, FoundSaved, Group, Ranges, Send
 from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
 from cotswold.server.updating import Updates
 from cotswold.simulate.disks import SimulatedDisk
+from cotswold.wire import Change, FoundSaved, Group, Ranges, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

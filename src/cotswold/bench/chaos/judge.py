@@ -24,7 +24,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cotswold.server.control.map import read_group
-from cotswold.server.messages import (
+from cotswold.wire import (
     Applied,
     Group,
     OfBucket,

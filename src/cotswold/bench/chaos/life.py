@@ -28,10 +28,10 @@ from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
 from cotswold.server.dispatching import State
-from cotswold.server.messages import Applied, OfBucket, Send, Shard, Silent, TakeOver
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
+from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
 
 
 class Life:

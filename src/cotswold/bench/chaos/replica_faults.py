@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from cotswold.bench.chaos.planting import Fault
-from cotswold.server.messages import PulledNewer, Send
 from cotswold.server.replica import Replica
+from cotswold.wire import PulledNewer, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

@@ -13,8 +13,8 @@ from functools import reduce
 from cotswold.bench.chaos.judge import BrokenError, Judge
 from cotswold.bench.chaos.recording import Recorded
 from cotswold.bench.chaos.training import SAMPLES, Training
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, size, without
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import common, joined, size, without
 
 Rows = Sequence[Sequence[float]]
 """The numbers of a bucket's shards."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from cotswold.bench.chaos.life import Life
 from cotswold.bench.chaos.world import World
 from cotswold.server.control.map import read_group
-from cotswold.server.messages import (
+from cotswold.wire import (
     Applied,
     Assign,
     Caught,

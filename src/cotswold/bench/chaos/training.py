@@ -13,11 +13,11 @@ from cotswold.bench.chaos.cast import SHARD
 from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from cotswold.bench.chaos.world import World
 from cotswold.server.dispatch import Dispatch
-from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
 from cotswold.server.replica import StepTask
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network
 from cotswold.simulate.replicas import ReplicaPlayer
+from cotswold.wire import COORDINATOR, Join, Message, PullNewer, Send, Shard
 
 SAMPLES = 24
 """Of an epoch."""

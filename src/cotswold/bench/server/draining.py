@@ -20,9 +20,9 @@ from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.cluster.arithmetic import NumpyArithmetic
 from cotswold.optim.updates import Rule
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Applied, Order, Shard, Update, Write
 from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, Write
 
 FLOAT_BYTES = 4
 COLUMNS = 64

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from cotswold import wire as m
 from cotswold.bench.server.served import (
     RUN,
     Model,
@@ -24,15 +25,14 @@ from cotswold.bench.server.served import (
 )
 from cotswold.bench.server.site import Site
 from cotswold.cluster.description import Description
-from cotswold.cluster.messages import Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, is_readable
-from cotswold.server import messages as m
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copying import Copying, Way
+from cotswold.wire.lifecycle import Counts, Finish, Serving
+from cotswold.wire.messenger import AnyMessage, Post
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1

@@ -37,9 +37,9 @@ from cotswold.bench.server.site import DATA, LinkedHosts
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
 from cotswold.server.copies.copying import Way
-from cotswold.server.messages import Shard
 from cotswold.testing.hosts import Hosts, why_not
 from cotswold.transport import Endpoint
+from cotswold.wire import Shard
 
 PUSHES, PULLS = "pushes", "pulls"
 BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from cotswold.cluster.roles.traffic import FOLDER, VERSION
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
 _PUSH, _PULL = "push", "pull"

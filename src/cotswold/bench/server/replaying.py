@@ -32,7 +32,7 @@ from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.cluster.layout import dealt
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.updates import Deltas
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 Form = Literal["as recorded", "whole", "factors"]
 FORMS: tuple[Form, ...] = ("whole", "factors")

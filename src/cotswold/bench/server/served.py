@@ -19,10 +19,9 @@ from typing import Literal
 
 import numpy as np
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.layout import shards_of
-from cotswold.cluster.messages import Count, Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.work import Slot
@@ -30,10 +29,11 @@ from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
 from cotswold.optim.updates import Rule, Sgd
-from cotswold.server import messages as m
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
 from cotswold.transport import Endpoint, Lost
+from cotswold.wire.lifecycle import Count, Counts, Finish, Serving
+from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")

@@ -20,10 +20,10 @@ from cotswold.cluster.roles.ways import REPLICATION, UPDATES
 from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
-from cotswold.server.messages import COORDINATOR
 from cotswold.testing.hosts import Hosts
 from cotswold.testing.namespaces import entered
 from cotswold.transport import Endpoint
+from cotswold.wire import COORDINATOR
 
 DATA, ORDERS = 0, 1
 """Cards of a host."""

@@ -35,9 +35,9 @@ from cotswold.cluster.roles.parameters import Layout
 from cotswold.cluster.roles.vectors import Vectors
 from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
-from cotswold.server.messages import Shard
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
+from cotswold.wire import Shard
 
 OwnSteps = Literal["none", "plain", "pushed"]
 GROWS, GROWS_MOVING = 4, 32

@@ -18,8 +18,6 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from cotswold.cluster.description import name_in
-from cotswold.cluster.messages import Finish, Happened, Peers, Serving
-from cotswold.cluster.post import Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.entitled import Entitled, digest_of
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
@@ -31,10 +29,12 @@ from cotswold.server.control.leading import Read, Wish
 from cotswold.server.control.reign import FromServers
 from cotswold.server.control.sentences import GATHERED
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import COORDINATOR, Assign, Here, Looked, RunSeen, Send
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
 from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import COORDINATOR, Assign, Here, Looked, RunSeen, Send
+from cotswold.wire.lifecycle import Finish, Happened, Peers, Serving
+from cotswold.wire.messenger import Calling, Letter, Post
 
 _TICK_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0

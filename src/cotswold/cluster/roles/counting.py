@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Self
 
 from cotswold.cluster.arithmetic import Array, bytes_of
-from cotswold.cluster.messages import Counts
-from cotswold.server.messages import Update
 from cotswold.server.ranks import is_of
 from cotswold.server.staleness import Histogram
 from cotswold.server.updating import Updates
 from cotswold.server.versions import updates_of
+from cotswold.wire import Update
+from cotswold.wire.lifecycle import Counts
 
 
 class Work:

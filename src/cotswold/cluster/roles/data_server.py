@@ -18,15 +18,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from cotswold.cluster.messages import Finish
-from cotswold.cluster.post import Letter, Post
+from cotswold import wire as m
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import function_of
-from cotswold.server import messages as m
 from cotswold.server.supplying import Job, Supplying
 from cotswold.transport import Lost, Ready, Roads
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import Letter, Post
 
 _TICK_SECONDS = 0.2
 _AHEAD = 2

@@ -26,14 +26,14 @@ from cotswold.cluster.blocks import (
     WriteFailed,
     Written,
 )
-from cotswold.cluster.messages import FINISH_SECONDS
 from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.saved_buckets import saved_of, snapshot_of
 from cotswold.errors import MachineError, StoreError
 from cotswold.files.durable import replace_file
 from cotswold.server.copies.saved import ASIDE, Saved
-from cotswold.server.names import is_run
+from cotswold.wire.lifecycle import FINISH_SECONDS
+from cotswold.wire.names import is_run
 
 _CLOSE_SECONDS = FINISH_SECONDS / 2
 _WRITES = 16

@@ -40,7 +40,8 @@ from cotswold.cluster.state.keeping import (
 )
 from cotswold.server.control.map import DESCRIPTION_LETTERS
 from cotswold.server.control.reign import STATION, FromServers
-from cotswold.server.messages import (
+from cotswold.transport.address import Address
+from cotswold.wire import (
     COORDINATOR,
     Assigned,
     Caught,
@@ -52,8 +53,7 @@ from cotswold.server.messages import (
     Silent,
     TakeOver,
 )
-from cotswold.server.names import is_run, run_of
-from cotswold.transport.address import Address
+from cotswold.wire.names import is_run, run_of
 
 _SERVER = "server-"
 _TEXT_LETTERS = 1024

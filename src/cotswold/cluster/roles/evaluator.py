@@ -17,18 +17,18 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
 from cotswold.cluster.pieces import groups_of
-from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 SAY_SECONDS = 1.0
 """How often it says that it lives."""

@@ -12,8 +12,8 @@ from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.plans import reduction_of
 from cotswold.cluster.reduction import Reducer
 from cotswold.errors import CotswoldError
-from cotswold.server.messages import Plan
 from cotswold.transport import Endpoint, Lost, Message
+from cotswold.wire import Plan
 
 HELD_SECONDS = 0.002
 """How soon it is looked again whether a peer takes more."""

@@ -19,20 +19,6 @@ from typing import Any, cast, get_args
 
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.description import Description
-from cotswold.cluster.messages import (
-    FINISH_SECONDS,
-    Controllers,
-    Count,
-    Export,
-    Finish,
-    Happened,
-    Parts,
-    Peers,
-    Report,
-    Serving,
-    Unsaved,
-)
-from cotswold.cluster.post import AnyMessage, Calling, Letter, Post
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.clients import Clients
 from cotswold.cluster.roles.counting import Work
@@ -45,7 +31,10 @@ from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
 from cotswold.server.copies.keeper import Keeper, ToKeeper
-from cotswold.server.messages import (
+from cotswold.transport import Lost, Ready
+from cotswold.transport.address import Address
+from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,
     Assign,
@@ -65,10 +54,21 @@ from cotswold.server.messages import (
     Send,
     Update,
 )
-from cotswold.server.names import run_of
-from cotswold.transport import Lost, Ready
-from cotswold.transport.address import Address
-from cotswold.transport.token_rotation import Rotating
+from cotswold.wire.lifecycle import (
+    FINISH_SECONDS,
+    Controllers,
+    Count,
+    Export,
+    Finish,
+    Happened,
+    Parts,
+    Peers,
+    Report,
+    Serving,
+    Unsaved,
+)
+from cotswold.wire.messenger import AnyMessage, Calling, Letter, Post
+from cotswold.wire.names import run_of
 
 _TICK_SECONDS = 0.05
 _ROOM_SECONDS = FINISH_SECONDS / 2

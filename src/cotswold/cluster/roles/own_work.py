@@ -13,7 +13,6 @@ import torch
 import torch._dynamo  # a custom operation imports it at its first call; a fork server, once
 
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.post import Post
 from cotswold.cluster.roles.own_device import compute_on, own_device
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.routed_post import RoutedPost
@@ -21,7 +20,8 @@ from cotswold.cluster.work import DeviceWork
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
-from cotswold.server.messages import COORDINATOR
+from cotswold.wire import COORDINATOR
+from cotswold.wire.messenger import Post
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.exchanges import Exchanges, broadcast_number
 from cotswold.cluster.roles.pulls import OwnVectors, Pulls
 from cotswold.files.checksum import crc32
-from cotswold.server.messages import Begin, Fetch, Welcome
+from cotswold.wire import Begin, Fetch, Welcome
 
 Arrived = Callable[[], None]
 

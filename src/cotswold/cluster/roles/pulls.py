@@ -12,7 +12,7 @@ import numpy as np
 
 from cotswold.cluster.arithmetic import Array, combine, multiply
 from cotswold.optim import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.messages import Message, Pull, Pulled, Shard
+from cotswold.wire import Message, Pull, Pulled, Shard
 
 Tell = Callable[[str, Message], object]
 """Sends a message to a peer by its name."""

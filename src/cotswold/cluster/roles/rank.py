@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.cluster.messages import RankLost, RankReady
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold import wire as m
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.work import Meeting
-from cotswold.server import messages as m
 from cotswold.server.rank import Rank
 from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import RankLost, RankReady
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 
 class RankRole:

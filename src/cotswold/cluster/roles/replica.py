@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
-from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
 from cotswold.cluster.roles.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
@@ -40,10 +39,11 @@ from cotswold.cluster.work import (
     samples_of,
 )
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
 from cotswold.server.ranks import Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
 from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import Doing, Give, Given, Learnt, Made, RankLost, RankReady
+from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1

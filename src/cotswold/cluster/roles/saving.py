@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from cotswold.cluster.arithmetic import Array, bytes_of
-from cotswold.cluster.messages import Unsaved
 from cotswold.cluster.roles.disk import Disk
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.spreading import Spreading
-from cotswold.server.names import run_of
+from cotswold.wire.lifecycle import Unsaved
+from cotswold.wire.names import run_of
 
 GIVEN_AFTER, GIVEN_AFTER_LEAST = 0.75, 0.45
 """Of ``flush_seconds``: where the disk is fast, and where it is slow."""

@@ -9,13 +9,13 @@ import os
 import time
 
 from cotswold.cluster.arithmetic import Array
-from cotswold.cluster.messages import CopySeen, Reported, RoadSeen, Unsaved
-from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.roles.ways import Ways
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.messages import FoundSaved, Prepare
 from cotswold.transport import Endpoint
+from cotswold.wire import FoundSaved, Prepare
+from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen, Unsaved
+from cotswold.wire.messenger import AnyMessage
 
 
 def reported(machine: Keeper[Array], ways: Ways, unsaved: Unsaved | None, bucket: str = "") -> Reported:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
-from cotswold.cluster.messages import Count, Finish, Serving
-from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
-from cotswold.server.messages import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.server.shard import Server
 from cotswold.transport import Lost
+from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
+from cotswold.wire.lifecycle import Count, Finish, Serving
+from cotswold.wire.messenger import Letter, Post
 
 _OBEYED = get_args(ToServer)
 _UPDATES = (*get_args(ToUpdates), Count)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cotswold.cluster.arithmetic import Array, add, raw
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 
 class ArraySums:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cotswold.server.asynchronous import Asynchronous
-from cotswold.server.messages import PullNewer, Shard, ToUpdates, Update
+from cotswold.wire import PullNewer, Shard, ToUpdates, Update
 
 VERSION = 1
 FOLDER = "traffic"

@@ -16,18 +16,18 @@ from typing import Any
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.local_product import LocalProduct
-from cotswold.cluster.messages import Count
-from cotswold.cluster.post import Post
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
 from cotswold.transport.frames import places
+from cotswold.wire import PullNewer, Send, ToUpdates, Update
+from cotswold.wire.lifecycle import Count
+from cotswold.wire.messenger import Post
 
 _QUEUED = 64
 """With so many updates waiting they are applied, whatever else has come."""

@@ -19,9 +19,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from cotswold import wire as m
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Give, Given, Made, Peers
-from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of
@@ -32,13 +31,14 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, told
-from cotswold.server import messages as m
 from cotswold.server.dealing import Dealing
 from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
 from cotswold.server.worker import State
 from cotswold.server.worker import Worker as Machine
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.transport import Message as Piece
+from cotswold.wire.lifecycle import Give, Given, Made, Peers
+from cotswold.wire.messenger import AnyMessage, Letter, Post
 
 _PATTERNS_KEPT = 1 << 22
 """Numbers of dealt patterns that a worker remembers: to deal them anew takes a while."""

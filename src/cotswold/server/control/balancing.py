@@ -27,7 +27,7 @@ from cotswold.server.control.electing import Cause
 from cotswold.server.control.elections import Elections
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.placing import surplus
-from cotswold.server.messages import Group
+from cotswold.wire import Group
 from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.25

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from cotswold.server.control.map import DONE, Map, Written
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import Group
+from cotswold.wire import Group
 
 
 class Board:

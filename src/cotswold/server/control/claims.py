@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cotswold.server.control.board import Board
-from cotswold.server.messages import Here
+from cotswold.wire import Here
 
 
 @dataclass

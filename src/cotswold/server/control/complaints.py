@@ -21,7 +21,7 @@ from cotswold.server.control.board import Board
 from cotswold.server.control.electing import Cause
 from cotswold.server.control.elections import Elections
 from cotswold.server.control.filling import Filling
-from cotswold.server.messages import Group, Silent, TakeOver
+from cotswold.wire import Group, Silent, TakeOver
 
 
 @dataclass

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from cotswold.server.messages import Assign, Assigned, Group, Send
+from cotswold.wire import Assign, Assigned, Group, Send
 
 FRESH_SECONDS = 0.5
 """For which answers count; then they are asked again."""

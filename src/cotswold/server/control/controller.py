@@ -29,7 +29,7 @@ from cotswold.server.control.leading import Leading, Read, Wish
 from cotswold.server.control.reign import FromClients, FromServers, Reign
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import Create, Group, NotLeading, Send
+from cotswold.wire import Create, Group, NotLeading, Send
 
 _EVERYTHING = ""
 """With which all keys begin."""

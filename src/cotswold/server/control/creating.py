@@ -18,7 +18,7 @@ from cotswold.server.control.board import Board
 from cotswold.server.control.forgetting import Forgetting
 from cotswold.server.control.loads import Loads
 from cotswold.server.control.servers import Servers
-from cotswold.server.messages import Create, Group
+from cotswold.wire import Create, Group
 
 _AT_ONCE = 2000
 """So many are dealt at once: heartbeats are answered meanwhile."""

@@ -27,8 +27,8 @@ from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.map import DONE
 from cotswold.server.copies.saved import disk_of
-from cotswold.server.messages import Draining
-from cotswold.server.names import spoken
+from cotswold.wire import Draining
+from cotswold.wire.names import spoken
 from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1

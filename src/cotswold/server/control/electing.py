@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cotswold.server.control.reviving import Revival
-from cotswold.server.messages import Fence, Fenced, Group, Send
+from cotswold.wire import Fence, Fenced, Group, Send
 
 _SETTLE_SECONDS = 0.05
 

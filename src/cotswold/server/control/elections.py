@@ -21,7 +21,7 @@ from cotswold.server.control.board import Board
 from cotswold.server.control.electing import Cause, Election
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.saved import is_restored
-from cotswold.server.messages import Fenced, FoundSaved, Group, Send
+from cotswold.wire import Fenced, FoundSaved, Group, Send
 
 
 class Elections:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from cotswold.server.asked import Event
 from cotswold.server.control.sentences import Change, gathered, servers_of
-from cotswold.server.messages import EventSeen
+from cotswold.wire import EventSeen
 
 _KEPT = 200
 """So many are shown to whoever looks."""

@@ -25,7 +25,7 @@ from cotswold.server.control.confirming import FRESH_SECONDS, Confirming
 from cotswold.server.control.electing import Cause
 from cotswold.server.control.elections import Elections
 from cotswold.server.control.placing import Add, Drop, HandOver, Wait, next_step
-from cotswold.server.messages import Group
+from cotswold.wire import Group
 
 _AT_ONCE = 500
 """So many are looked at in a tick: heartbeats are answered meanwhile."""

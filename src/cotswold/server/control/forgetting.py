@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from cotswold.server.control.board import Board
-from cotswold.server.messages import Forget, Removed, Send
+from cotswold.wire import Forget, Removed, Send
 
 _REMEMBERED = 10_000
 

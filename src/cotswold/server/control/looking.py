@@ -9,8 +9,8 @@ from cotswold.server.control.board import Board
 from cotswold.server.control.filling import Filling
 from cotswold.server.control.servers import Known
 from cotswold.server.copies.saved import disk_of, is_restored
-from cotswold.server.messages import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
-from cotswold.server.names import run_of
+from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+from cotswold.wire.names import run_of
 
 _SHOWN = 100
 """So many buckets that have too few copies are named."""

@@ -28,8 +28,8 @@ from itertools import islice
 
 from cotswold.server.control.leading import Transact
 from cotswold.server.copies.saved import is_restored
-from cotswold.server.messages import Group
-from cotswold.server.names import run_of
+from cotswold.wire import Group
+from cotswold.wire.names import run_of
 
 BUCKETS, RUNS, _DRAIN, _SERVER = "bucket/", "run/", "drain/", "server/"
 """With which keys begin."""

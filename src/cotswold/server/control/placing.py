@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 from cotswold.server.control.servers import Servers
 from cotswold.server.control.settings import Control
-from cotswold.server.messages import Group
-from cotswold.server.names import spoken
+from cotswold.wire import Group
+from cotswold.wire.names import spoken
 
 
 @dataclass(frozen=True)

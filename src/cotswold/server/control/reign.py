@@ -49,7 +49,7 @@ from cotswold.server.control.looking import looked
 from cotswold.server.control.map import Written
 from cotswold.server.control.settings import Control
 from cotswold.server.control.telling import Telling
-from cotswold.server.messages import (
+from cotswold.wire import (
     COORDINATOR,
     Assigned,
     Caught,

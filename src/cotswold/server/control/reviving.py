@@ -36,7 +36,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from cotswold.server.copies.saved import disk_of, is_restored
-from cotswold.server.messages import FindSaved, FoundSaved, Group, Send
+from cotswold.wire import FindSaved, FoundSaved, Group, Send
 
 RESTORED_TERMS = 1000
 """Terms that a bucket may have had of which a state that was made from disks knows nothing. A server that was

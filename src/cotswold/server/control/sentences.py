@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cotswold.server.control.electing import Cause, Election
 from cotswold.server.copies.saved import disk_of, is_restored
-from cotswold.server.messages import Group, Here
-from cotswold.server.names import run_of, spoken
+from cotswold.wire import Group, Here
+from cotswold.wire.names import run_of, spoken
 
 GATHERED = "gathered"
 """Of which kind an event is that says again, of many buckets, what was said of each."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from cotswold.server.control.loads import Loads
 from cotswold.server.copies.saved import is_restored
-from cotswold.server.messages import Here
+from cotswold.wire import Here
 
 
 @dataclass

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from cotswold.server.control.board import Board
-from cotswold.server.messages import Assign, Group, Send
+from cotswold.wire import Assign, Group, Send
 
 _AT_ONCE = 2000
 """So many are said at once: heartbeats are answered meanwhile."""

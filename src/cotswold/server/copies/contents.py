@@ -20,7 +20,10 @@ from typing import Generic
 
 from cotswold.server.copies.saved import Saved
 from cotswold.server.freezing import Frozen
-from cotswold.server.messages import (
+from cotswold.server.shard import Arithmetic, Server, Values
+from cotswold.server.updating import Updates
+from cotswold.server.versions import is_version
+from cotswold.wire import (
     COORDINATOR,
     Change,
     FrozenState,
@@ -33,9 +36,6 @@ from cotswold.server.messages import (
     Write,
     Written,
 )
-from cotswold.server.shard import Arithmetic, Server, Values
-from cotswold.server.updating import Updates
-from cotswold.server.versions import is_version
 
 _LENT_MOST = 1 << 19
 """Numbers of a bucket, of all vectors: one that has more copies what comes at once, for a message's memory is

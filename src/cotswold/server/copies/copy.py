@@ -66,7 +66,9 @@ from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.on_disk import OnDisk
 from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_index, is_silent
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import (
+from cotswold.server.shard import Values
+from cotswold.server.versions import LIVES
+from cotswold.wire import (
     CONTROLLERS,
     Caught,
     Elsewhere,
@@ -84,8 +86,6 @@ from cotswold.server.messages import (
     ToUpdates,
     Write,
 )
-from cotswold.server.shard import Values
-from cotswold.server.versions import LIVES
 
 _SETTLE_SECONDS = 0.5
 """For so long, and at most twice as long, numbers are left in the memory of the message that brought them."""

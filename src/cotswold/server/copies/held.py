@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from cotswold.server.messages import FrozenPart, Ordered, Pulled, Send
+from cotswold.wire import FrozenPart, Ordered, Pulled, Send
 
 
 def answer_of(send: Send) -> object:

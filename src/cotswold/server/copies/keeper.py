@@ -33,7 +33,8 @@ from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.peers import Neighbours
 from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import (
+from cotswold.server.shard import Values
+from cotswold.wire import (
     CONTROLLERS,
     Assign,
     Assigned,
@@ -53,8 +54,7 @@ from cotswold.server.messages import (
     ToUpdates,
     Write,
 )
-from cotswold.server.names import run_of
-from cotswold.server.shard import Values
+from cotswold.wire.names import run_of
 
 ToKeeper = Assign | Fence | FindSaved | Forget | Leased | Prepare | Prepared | OfBucket
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from cotswold.server.copies.contents import Difference
 from cotswold.server.copies.copying import Copying
-from cotswold.server.messages import Group, Prepare, Prepared, Send
+from cotswold.wire import Group, Prepare, Prepared, Send
 
 NOTHING = -1
 """The index of whoever has nothing that counts."""

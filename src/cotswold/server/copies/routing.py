@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from cotswold.server.messages import (
+from cotswold.wire import (
     CONTROLLERS,
     Elsewhere,
     Enclosed,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.server.messages import Change
+from cotswold.wire import Change
 
 _RESTORED = ".restored"
 ASIDE = "-damaged-"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.cluster.messages import Counts
 from cotswold.server.samples import Account
+from cotswold.wire.lifecycle import Counts
 
 BATCHES = 20
 """So many in a row, none of which counts, are all."""

@@ -23,7 +23,6 @@ from torch import nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.evaluator import Evaluator, EvaluatorError
-from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.work import LEFT_OUT, UNJUDGED
@@ -41,6 +40,7 @@ from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
 from cotswold.training.runners.validations import Validations
 from cotswold.training.runners.windows import Windows
+from cotswold.wire.lifecycle import Learnt
 
 POLL_SECONDS = 0.2
 _POINT = "x"

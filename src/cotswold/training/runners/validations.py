@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from math import inf
 
 from cotswold.cluster.evaluator import Evaluator
-from cotswold.cluster.messages import Judged
 from cotswold.run import Recorder
 from cotswold.training.runners.saving import Saving
+from cotswold.wire.lifecycle import Judged
 
 
 class Validations:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.cluster.messages import Counts
+from cotswold.wire.lifecycle import Counts
 
 _LATE = 2.0
 """With so many times what is promised a window is too long."""

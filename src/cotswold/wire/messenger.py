@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import Packing, UnknownError, decode, encode
-from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.errors import ClusterError, MachineError
-from cotswold.server.messages import Message, Send
 from cotswold.transport import Endpoint, Lost, Ready, Roads
 from cotswold.transport import Message as Frame
+from cotswold.wire import Message, Send
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.codec import Packing, UnknownError, decode, encode
+from cotswold.wire.validation import MalformedError
 
 AnyMessage = Message | beginning.Message
 

@@ -24,9 +24,9 @@ from typing import Any, cast
 
 import msgpack
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.reading import Buffer, Buffers, Encoded, MalformedError, class_reader, required
-from cotswold.server.messages import MESSAGES, Message
+from cotswold.wire import MESSAGES, Message
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.validation import Buffer, Buffers, Encoded, MalformedError, class_reader, required
 
 Header = Mapping[str, object]
 AnyMessage = Message | beginning.Message

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.server.messages.parts import Held, PortionResult
+from cotswold.wire.types import Held, PortionResult
 
 
 @dataclass(frozen=True)

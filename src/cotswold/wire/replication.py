@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages.of_rounds import Write, Written
-from cotswold.server.messages.of_updates import (
+from cotswold.wire.of_rounds import Write, Written
+from cotswold.wire.of_updates import (
     Applied,
     FrozenPart,
     Order,
@@ -25,7 +25,7 @@ from cotswold.server.messages.of_updates import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.messages.of_vectors import Pull, Pulled
+from cotswold.wire.of_vectors import Pull, Pulled
 
 Enclosed = (
     Update

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
-from cotswold.server.messages import Ranges
+from cotswold.wire import Ranges
 
 
 def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:

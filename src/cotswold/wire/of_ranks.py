@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages.of_updates import PulledNewer, PullNewer, Update
+from cotswold.wire.of_updates import PulledNewer, PullNewer, Update
 
 
 @dataclass(frozen=True)

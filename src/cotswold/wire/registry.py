@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
-from cotswold.server.messages.of_clusters import (
+from cotswold.wire.admin import (
     BucketSeen,
     Drain,
     Draining,
@@ -23,7 +23,46 @@ from cotswold.server.messages.of_clusters import (
     Undrain,
     Undrained,
 )
-from cotswold.server.messages.of_copies import (
+from cotswold.wire.dataservice import (
+    Ask,
+    Attend,
+    Cancel,
+    Dealt,
+    Depart,
+    Draw,
+    Offer,
+    Pending,
+    Roster,
+    Supplied,
+    Unsupplied,
+)
+from cotswold.wire.of_ranks import PulledPart, PullPart, PushPart
+from cotswold.wire.of_replicas import Admitted, Alive, Directions
+from cotswold.wire.of_rounds import Accept, Answer, Round, Write, Written
+from cotswold.wire.of_updates import (
+    Applied,
+    FrozenPart,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullFrozen,
+    PullNewer,
+    Update,
+    UpdateRefused,
+)
+from cotswold.wire.of_vectors import Kept, Pull, Pulled, Push, Refused
+from cotswold.wire.of_worker import (
+    Aborted,
+    Beat,
+    Computed,
+    Failed,
+    Join,
+    Leave,
+    Pushed,
+    Ready,
+    Validated,
+)
+from cotswold.wire.replication import (
     Assign,
     Assigned,
     Caught,
@@ -51,58 +90,7 @@ from cotswold.server.messages.of_copies import (
     Silent,
     TakeOver,
 )
-from cotswold.server.messages.of_data import (
-    Ask,
-    Attend,
-    Cancel,
-    Dealt,
-    Depart,
-    Draw,
-    Offer,
-    Pending,
-    Roster,
-    Supplied,
-    Unsupplied,
-)
-from cotswold.server.messages.of_ranks import PulledPart, PullPart, PushPart
-from cotswold.server.messages.of_replicas import Admitted, Alive, Directions
-from cotswold.server.messages.of_rounds import Accept, Answer, Round, Write, Written
-from cotswold.server.messages.of_updates import (
-    Applied,
-    FrozenPart,
-    Order,
-    Ordered,
-    PulledNewer,
-    PullFrozen,
-    PullNewer,
-    Update,
-    UpdateRefused,
-)
-from cotswold.server.messages.of_vectors import Kept, Pull, Pulled, Push, Refused
-from cotswold.server.messages.of_worker import (
-    Aborted,
-    Beat,
-    Computed,
-    Failed,
-    Join,
-    Leave,
-    Pushed,
-    Ready,
-    Validated,
-)
-from cotswold.server.messages.parts import (
-    Close,
-    Fetch,
-    Grant,
-    Held,
-    Node,
-    Open,
-    Plan,
-    PortionResult,
-    Shard,
-    SumName,
-)
-from cotswold.server.messages.to_worker import (
+from cotswold.wire.to_worker import (
     Apart,
     Begin,
     Dismiss,
@@ -115,6 +103,18 @@ from cotswold.server.messages.to_worker import (
     Settled,
     Validate,
     Welcome,
+)
+from cotswold.wire.types import (
+    Close,
+    Fetch,
+    Grant,
+    Held,
+    Node,
+    Open,
+    Plan,
+    PortionResult,
+    Shard,
+    SumName,
 )
 
 COORDINATOR = "coordinator"

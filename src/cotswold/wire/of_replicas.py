@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages.parts import Shard
+from cotswold.wire.types import Shard
 
 
 @dataclass(frozen=True)

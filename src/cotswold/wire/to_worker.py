@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Command
-from cotswold.server.messages.parts import Fetch, Grant, Plan, Shard
+from cotswold.wire.types import Fetch, Grant, Plan, Shard
 
 
 @dataclass(frozen=True)

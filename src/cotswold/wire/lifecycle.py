@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 FINISH_SECONDS = 10.0
 """That whoever hears `Finish` may take to end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Command
-from cotswold.server.messages.parts import Close, Open, SumName
+from cotswold.wire.types import Close, Open, SumName
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages.of_updates import Ranges
+from cotswold.wire.of_updates import Ranges
 
 POOL = "pool"
 """The name of the head, to which trainers and data servers send."""

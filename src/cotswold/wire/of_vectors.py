@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.messages.parts import Node
+from cotswold.wire.types import Node
 
 
 @dataclass(frozen=True)
