@@ -17,7 +17,6 @@ from tests.cluster.blocks.test_renewed_index import spoil, tables
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
 from cotswold.cluster import saved_buckets
-from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
 from cotswold.cluster.operating import Operator
 from cotswold.cluster.roles.updates import said
@@ -28,6 +27,7 @@ from cotswold.optim.updates import Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.saved import Saved
 from cotswold.server.staleness import Staleness
+from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 
 RUN = "c83a0b833eac6e20"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors, Pass
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from cotswold.cluster.roles.replica import ReplicaRole
-from cotswold.cluster.work import PortionSum
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.work import PortionSum
 
 
 class Learning:

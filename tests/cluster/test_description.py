@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import NAME_LETTERS, Description, name_in
 from cotswold.cluster.roles import controller as role
 from cotswold.cluster.roles.entitled import wrong
@@ -20,6 +19,7 @@ from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
+from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import (
     COORDINATOR,
     Assign,

@@ -21,20 +21,20 @@ from tests.cluster.places import Places
 from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import is_finite, raw
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.roles import own_work
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
 from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread, own_device
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError, UserError
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.arithmetic import is_finite, raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.parameters import parameters_of
+from cotswold.shards.runtime.work import JudgeWork
 from cotswold.training.updates import Way
 from cotswold.wire import COORDINATOR, PulledNewer, Shard
 from cotswold.wire.lifecycle import Judge, Judged

@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
-from cotswold.server.versions import later
+from cotswold.shards.core.versions import later
 from cotswold.transport import Endpoint
 from cotswold.wire import Create
 

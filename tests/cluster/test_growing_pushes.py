@@ -12,21 +12,21 @@ import torch
 from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, Accumulation
-from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.replica import ReplicaRole
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.numbering import Part
 from cotswold.server.ranks import Ranks
 from cotswold.server.replica import Pace, Replica, StepTask
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.parameters import parameters_of
+from cotswold.shards.runtime.work import PortionSum, ReplicaWork
 from cotswold.training.learning_works import LearningWork
 from cotswold.training.updates import Way
 from cotswold.wire import Admitted, Directions, Join, PulledNewer, Shard

@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 from tests.cluster.works import evaluation, least_squares
 
-from cotswold.cluster.arithmetic import NumpyArithmetic
 from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.cluster.roles.server import serve
 from cotswold.cluster.roles.worker import Worker
-from cotswold.server.shard import Server
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard
 from cotswold.wire.lifecycle import Peers
 from cotswold.wire.messenger import Letter, Post

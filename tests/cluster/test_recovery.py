@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.description import Description
 from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
 from cotswold.cluster.roles.updates import said
@@ -23,6 +22,7 @@ from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import Map
 from cotswold.server.copies.saved import ASIDE, Saved
 from cotswold.server.staleness import Staleness
+from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"

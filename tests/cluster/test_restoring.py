@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cotswold.cluster.restoring import Restored, Restoring, told
 from cotswold.cluster.roles.counting import Work
-from cotswold.server.versions import later
+from cotswold.shards.core.versions import later
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import Counts
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.plans import Planner, reduction_of
 from cotswold.cluster.sets import ALL, Sets
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
 from cotswold.server.dealing import Dealing
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
 
 DEALING = Dealing(0, 1000, 10)
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.roles.pulls import OwnVectors
 from cotswold.cluster.travel import Contents
 from cotswold.optim import Combine, Command, Drop, Multiply
+from cotswold.shards.runtime.arithmetic import Array
 
 SIZE = 5
 

@@ -9,7 +9,7 @@ import pytest
 from cotswold import wire as m
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError
-from cotswold.server.members import Member
+from cotswold.shards.core.membership import Member
 
 
 def member(session: int, seconds: float | None = None) -> Member:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import MachineError
+from cotswold.shards.runtime.work import PortionSum, Slot
 
 
 class LeastSquares:

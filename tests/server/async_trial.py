@@ -14,10 +14,10 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher, State
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Said, Samples
-from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
+from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network

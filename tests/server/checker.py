@@ -11,7 +11,7 @@ from random import Random
 
 from cotswold.server.asked import Counted
 from cotswold.server.dealing import Dealing
-from cotswold.server.tree import covered
+from cotswold.shards.core.sum_tree import covered
 from cotswold.wire import Node, PortionResult
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.shard import Server
 from cotswold.server.staleness import Policy, Staleness
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (
     COORDINATOR,

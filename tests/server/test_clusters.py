@@ -14,8 +14,8 @@ from cotswold.server.control.settings import Control
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (
     Assign,

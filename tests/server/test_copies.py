@@ -12,8 +12,8 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
-from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
 from cotswold.wire import (
     CONTROLLERS,

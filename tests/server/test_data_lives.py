@@ -14,10 +14,10 @@ from cotswold.server import requests, sharing
 from cotswold.server.drawing import EpochPass
 from cotswold.server.pool import Pool
 from cotswold.server.requests import Requests
-from cotswold.server.samples import Said, Samples
 from cotswold.server.sharing import Sharing
 from cotswold.server.supplying import Supplying
 from cotswold.server.trainer import Trainer
+from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Faults
 from cotswold.wire import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied
 

@@ -7,10 +7,10 @@ import pytest
 from cotswold.server.deadline import left_at_deadline
 from cotswold.server.dealing import Dealing
 from cotswold.server.failures import Failures
-from cotswold.server.members import Members
 from cotswold.server.portions import Ledger
 from cotswold.server.queues import Homes
 from cotswold.server.rules import Rules
+from cotswold.shards.core.membership import Members
 from cotswold.wire import Join
 
 

@@ -16,9 +16,9 @@ from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import NOTHING
 from cotswold.server.copies.saved import Saved, disk_of, next_of, restored_on
-from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
-from cotswold.server.versions import behind, later
+from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.core.versions import behind, later
 from cotswold.wire import (
     COORDINATOR,
     Applied,

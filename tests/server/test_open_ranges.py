@@ -5,8 +5,8 @@ from __future__ import annotations
 from cotswold.server.books import Books
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.samples import Samples
 from cotswold.server.session import Sessions
+from cotswold.shards.core.sample_ledger import Samples
 from cotswold.wire import Alive, Applied, Directions, Join, Order, Ordered, Shard
 from cotswold.wire.ranges import added, joined, size
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.server.samples import Account, Samples
+from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.wire import Ranges
 from cotswold.wire.ranges import are_apart, common, joined, part_of, size, without
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.shard import PENDING, Server
+from cotswold.shards.core.shard_server import PENDING, Server
 from cotswold.simulate.lists import Lists
 from cotswold.wire import (
     COORDINATOR,

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.server.tree import Tree, covered, parent
+from cotswold.shards.core.sum_tree import Tree, covered, parent
 from cotswold.wire import Node
 
 

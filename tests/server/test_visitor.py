@@ -15,10 +15,10 @@ from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.numbering import Part
-from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
 from cotswold.server.visitor import State, Visitor
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 
 SHARDS = (m.Shard(0, "s0", 0, 2, "w", 0), m.Shard(1, "s1", 2, 4, "w", 1))

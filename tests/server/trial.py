@@ -15,7 +15,7 @@ from cotswold.server.coordinator import Coordinator
 from cotswold.server.dealing import Dealing
 from cotswold.server.rounds import RoundDone
 from cotswold.server.rules import Rules
-from cotswold.server.shard import Server
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
 from cotswold.cluster.roles.vectors import HostVectors
-from cotswold.cluster.work import PortionSum
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.arithmetic import raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.gang import Rank, inherited_gang
 from cotswold.training.gang_steps import RankAccumulation, RankWork
 from cotswold.training.works import INHERITED, ModuleWork

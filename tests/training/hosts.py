@@ -15,8 +15,8 @@ import torch
 from tests.cluster.works import Regression, is_first
 from torch import Tensor
 
-from cotswold.cluster.work import PortionSum
 from cotswold.errors import UserError
+from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.host_work import HostWork, on_host
 
 

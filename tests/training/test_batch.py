@@ -22,11 +22,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import cotswold
 from cotswold import recipe as recipes
 from cotswold import training
-from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
 from cotswold.run import Stop
+from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.patterns import StorePatterns, write_rows
 from cotswold.training.whole_set import Share, WholeSet
 from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe

@@ -22,10 +22,10 @@ import cotswold
 from cotswold import training
 from cotswold.analysis.run_history import History
 from cotswold.api.progress import describe
-from cotswold.cluster.work import PortionSum
 from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.first_save import NOTHING_SAVED
+from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.works import DenseWork
 
 

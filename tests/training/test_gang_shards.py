@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.cluster.layout import shards_of
-from cotswold.cluster.work import Slot
 from cotswold.geometry import Box
 from cotswold.geometry.partition import even_cuts
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
 from cotswold.training.gang_shards import parts_of_shards
 from cotswold.wire import Shard
 

@@ -12,7 +12,7 @@ from torch import nn
 from cotswold.api.progress import describe
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.server.samples import Samples
+from cotswold.shards.core.sample_ledger import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.runners.replicas import ReplicaRuns
 

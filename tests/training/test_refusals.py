@@ -10,7 +10,7 @@ from torch import nn
 
 from cotswold.cluster.roles.counting import Work
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.server.samples import Account, Samples
+from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.runners.refusals import BATCHES, Refusals, said
 from cotswold.training.runners.replicas import ReplicaRuns

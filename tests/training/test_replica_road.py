@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SEED, Case, in_one_process, work
 
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.cluster.settings import ClusterSettings
@@ -17,6 +16,7 @@ from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum
 from cotswold.server.replica import Pace
+from cotswold.shards.runtime.layout import shards_of
 from cotswold.wire.lifecycle import Learnt
 
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")

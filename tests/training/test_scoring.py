@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from cotswold.cluster.work import PortionSum, means_of
 from cotswold.errors import UserError
+from cotswold.shards.runtime.work import PortionSum, means_of
 from cotswold.training.datasets import Samples
 from cotswold.training.learning_works import Judge, LearningWork
 from cotswold.training.losses import Loss, OwnLoss, cross_entropy, logistic, named_loss, squared

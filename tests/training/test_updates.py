@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from cotswold.cluster.layout import shards_of
-from cotswold.cluster.local_product import LocalProduct
 from cotswold.errors import UserError
 from cotswold.nn import LocallyConnected2d
 from cotswold.recipe import load
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.training.capture import capturing, layers_of
 from cotswold.training.factors import Factors, LinearFactors, LocalFactors
 from cotswold.training.flat import FlatModule

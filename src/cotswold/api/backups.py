@@ -131,7 +131,7 @@ class _Vectors:
 
         from cotswold.checkpoint import Checkpoints
         from cotswold.cluster.opening import POINT
-        from cotswold.cluster.work import Slot
+        from cotswold.shards.runtime.work import Slot
 
         tensors: dict[str, torch.Tensor] = {}
         for vector, whole in self._vectors.items():

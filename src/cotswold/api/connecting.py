@@ -222,7 +222,7 @@ def check_parameters(module: object) -> None:
 
 def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
     """Name, rows and numbers a row of each parameter, in order; those that do not learn as well."""
-    from cotswold.cluster.work import Slot
+    from cotswold.shards.runtime.work import Slot
 
     slots = [Slot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
     return tuple((slot.name, slot.rows, slot.columns) for slot in slots)

@@ -18,7 +18,7 @@ from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
 from cotswold.errors import CheckpointError, RunError, UserError
 from cotswold.files import disk_errors, real_folder
 from cotswold.optim.updates import Rule
-from cotswold.server.samples import Account
+from cotswold.shards.core.sample_ledger import Account
 
 POINT = "x"
 _VECTOR = "vector."

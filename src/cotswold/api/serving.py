@@ -154,7 +154,7 @@ class Served(InThread):
 
     def _serve(self) -> None:
         from cotswold.cluster.serving import open_serving
-        from cotswold.cluster.work import Slot
+        from cotswold.shards.runtime.work import Slot
 
         layout = [Slot(*each) for each in layout_of(self._model)]
         with open_serving(

@@ -26,7 +26,6 @@ from typing import Self
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.errors import CotswoldError, MachineError, UserError
@@ -34,6 +33,7 @@ from cotswold.host import Token, wake_pipe
 from cotswold.server.brought import ANY
 from cotswold.server.numbering import Part
 from cotswold.server.visitor import Outcome, State, Visitor
+from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of

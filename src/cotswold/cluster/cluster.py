@@ -19,7 +19,6 @@ from torch import Tensor
 from cotswold import wire as m
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
-from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
@@ -31,6 +30,7 @@ from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
+from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
-from cotswold.cluster.layout import shards_of
-from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.roles.updates import asynchronous_of
-from cotswold.cluster.work import Slot
 from cotswold.optim.schedule import BySamples
 from cotswold.server.admission import Pass
 from cotswold.server.copies.contents import Contents
-from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.local_product import LocalProduct
+from cotswold.shards.runtime.work import Slot
 from cotswold.wire import Shard
 from cotswold.wire.names import bucket_of
 

@@ -14,7 +14,7 @@ import numpy as np
 from cotswold.cluster.description import Description
 from cotswold.errors import UserError
 from cotswold.server.control.map import DESCRIPTION_LETTERS
-from cotswold.server.versions import later
+from cotswold.shards.core.versions import later
 from cotswold.words import counted
 
 _STATES = 2

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError
-from cotswold.server.members import Member
+from cotswold.shards.core.membership import Member
+from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import Finish
 from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post

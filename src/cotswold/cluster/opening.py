@@ -14,21 +14,21 @@ from pathlib import Path
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.conversation import Conversation
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.listening import Listening, OnEvent
 from cotswold.cluster.plans import Planner
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.dealing import Dealing
 from cotswold.server.rules import Rules
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Give, Given, Made, Serving
 from cotswold.wire.messenger import AnyMessage, Letter, Post

@@ -24,7 +24,6 @@ from cotswold import wire as m
 from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.opening import POINT, Task
-from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.snapshot import Snapshot
@@ -34,7 +33,8 @@ from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.server.dispatching import State
-from cotswold.server.samples import Account, Samples
+from cotswold.shards.core.sample_ledger import Account, Samples
+from cotswold.shards.runtime.chunked_read import Ask, Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.lifecycle import Counts, Learnt

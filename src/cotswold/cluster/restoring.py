@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from cotswold.server.versions import life_of, updates_of
+from cotswold.shards.core.versions import life_of, updates_of
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import Counts
 from cotswold.words import counted

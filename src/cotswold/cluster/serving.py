@@ -21,15 +21,12 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opening, Task, write
-from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.work import Slot
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
@@ -38,8 +35,11 @@ from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.samples import Account
 from cotswold.server.staleness import Staleness
+from cotswold.shards.core.sample_ledger import Account
+from cotswold.shards.runtime.arithmetic import Array
+from cotswold.shards.runtime.chunked_read import Ask, Pieces
+from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders

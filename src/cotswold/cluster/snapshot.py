@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cotswold.cluster.opening import POINT
 from cotswold.server.dispatch import Counters
-from cotswold.server.samples import Samples
+from cotswold.shards.core.sample_ledger import Samples
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from cotswold import wire as m
-from cotswold.cluster.work import PortionSum, means_of, portions_of
 from cotswold.errors import MachineError
-from cotswold.server.members import Member
+from cotswold.shards.core.membership import Member
+from cotswold.shards.runtime.work import PortionSum, means_of, portions_of
 
 _RUNS_A_WORKER = 4
 """A faster worker judges more of them; each costs a fetch of the point."""

@@ -1,4 +1,7 @@
 import cotswold.api.connecting as connecting
+from cotswold.shards.core.sample_ledger import Samples as Samples
+from cotswold.shards.core.shard_server import Arithmetic as Arithmetic
+from cotswold.shards.core.shard_server import Server as Server
 
 from .admission import Pass as Pass
 from .admission import UpdateArithmetic as UpdateArithmetic
@@ -22,9 +25,6 @@ from .replica import Replica as Replica
 from .replica import StepTask as StepTask
 from .rounds import RoundDone as RoundDone
 from .rules import Rules as Rules
-from .samples import Samples as Samples
-from .shard import Arithmetic as Arithmetic
-from .shard import Server as Server
 from .staleness import Staleness as Staleness
 from .tasks import Sums as Sums
 from .updating import Updates as Updates

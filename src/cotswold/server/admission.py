@@ -20,7 +20,7 @@ from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.shard import Arithmetic, Values
+from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import Shard, Update
 from cotswold.wire.ranges import are_apart
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cotswold.server.asked import Event, Planner, Request
-from cotswold.server.members import Member, Members
+from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Begin, Fetch, Ready, Send
 
 

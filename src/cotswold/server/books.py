@@ -12,8 +12,8 @@ from typing import Generic
 
 from cotswold.server.freezing import Frozen
 from cotswold.server.session import Sessions
-from cotswold.server.shard import Values
-from cotswold.server.versions import later
+from cotswold.shards.core.shard_server import Values
+from cotswold.shards.core.versions import later
 from cotswold.wire import Order, Ranges
 
 _WHOEVER = 1 << 62

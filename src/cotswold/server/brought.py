@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from cotswold.server.samples import Account, Said, Samples
+from cotswold.shards.core.sample_ledger import Account, Said, Samples
 from cotswold.wire import Ranges
 from cotswold.wire.ranges import common, joined, size, without
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from cotswold.optim.vectors import Command
 from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
 from cotswold.server.evaluation import Evaluation, State
-from cotswold.server.members import Member, Members
 from cotswold.server.queues import Homes
 from cotswold.server.rounds import RoundDone, Rounds
 from cotswold.server.rules import Rules
+from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,
     Answer,

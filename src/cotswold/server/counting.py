@@ -11,7 +11,7 @@ from math import fsum
 
 from cotswold.server.asked import Account, Counted
 from cotswold.server.dealing import Dealing
-from cotswold.server.members import Member
+from cotswold.shards.core.membership import Member
 from cotswold.wire import PortionResult, SumName
 
 

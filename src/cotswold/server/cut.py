@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
-from cotswold.server.samples import Said, Samples
+from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.wire import Ranges
 
 NOTHING: Said = ((), ())

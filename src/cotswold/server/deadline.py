@@ -5,9 +5,9 @@ Knows: the ledger, speeds. Does not know: messages, states.
 
 from __future__ import annotations
 
-from cotswold.server.members import Members
 from cotswold.server.portions import Ledger
 from cotswold.server.rules import Rules
+from cotswold.shards.core.membership import Members
 
 
 def left_at_deadline(ledger: Ledger, members: Members, rules: Rules, seconds: float) -> list[int]:

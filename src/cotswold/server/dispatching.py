@@ -53,9 +53,9 @@ from cotswold.server.asked import Event
 from cotswold.server.cut import NOTHING, Cut
 from cotswold.server.dispatch import Counters, Dispatch
 from cotswold.server.losses import loss
-from cotswold.server.members import Member, Members
-from cotswold.server.samples import Said, Samples
 from cotswold.server.saving import Saving
+from cotswold.shards.core.membership import Member, Members
+from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.wire import (
     Admitted,
     Alive,

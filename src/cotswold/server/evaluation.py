@@ -30,11 +30,11 @@ from cotswold.server.counting import Counting
 from cotswold.server.deadline import left_at_deadline
 from cotswold.server.failures import Failures
 from cotswold.server.granting import Choice, Granting
-from cotswold.server.members import Member, Members
 from cotswold.server.portions import Claim, Ledger
 from cotswold.server.queues import Homes, Queues
 from cotswold.server.reductions import Reductions
 from cotswold.server.rules import Rules
+from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,
     Accept,

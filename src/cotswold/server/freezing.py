@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from cotswold.server.shard import Arithmetic, Values
+from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import FrozenPart, PullFrozen, Ranges
 
 

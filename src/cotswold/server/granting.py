@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import inf
 
 from cotswold.server.failures import Failures
-from cotswold.server.members import Member, Members
 from cotswold.server.portions import Claim, Ledger
 from cotswold.server.queues import Queues
 from cotswold.server.rules import Rules
+from cotswold.shards.core.membership import Member, Members
 
 _ALONE = 4
 """A worker that could compute only as many portions in the time that is left sums each by itself."""

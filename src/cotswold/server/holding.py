@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from cotswold.server.tasks import Sums, Values
-from cotswold.server.tree import parent, sibling
+from cotswold.shards.core.sum_tree import parent, sibling
 from cotswold.wire import (
     COORDINATOR,
     Aborted,

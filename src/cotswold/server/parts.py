@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Generic
 
 from cotswold.server.admission import Factors, RefusedError
-from cotswold.server.shard import Values
+from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 
 _Read = list[Values | Factors[Values]]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from cotswold.server.asked import Planner
 from cotswold.server.beginning import Beginning
 from cotswold.server.granting import Granting
-from cotswold.server.members import Member, Members
 from cotswold.server.portions import Claim, Ledger
+from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Reduce, Send, SumName
 
 

@@ -29,7 +29,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cotswold.server.samples import Account, Samples
+from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.wire import Dealt, Draw, Ranges, Send
 from cotswold.wire.ranges import common, joined
 

@@ -61,10 +61,10 @@ from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.parts import Parts
 from cotswold.server.ranks import is_of, may_say
 from cotswold.server.session import Session
-from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram
-from cotswold.server.versions import behind
 from cotswold.server.waiting import Queue, Waiting
+from cotswold.shards.core.shard_server import Arithmetic, Server, Values
+from cotswold.shards.core.versions import behind
 from cotswold.wire import (
     COORDINATOR,
     Applied,

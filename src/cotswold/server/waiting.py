@@ -17,7 +17,7 @@ from typing import Generic
 
 from cotswold.server.admission import Factors
 from cotswold.server.asynchronous import Room
-from cotswold.server.shard import Values
+from cotswold.shards.core.shard_server import Values
 from cotswold.wire import Update
 
 

@@ -25,7 +25,7 @@ class Lent(list[float]):
 
 
 class Lists:
-    """The arithmetic of a server's shards (`cotswold.server.shard.Arithmetic`)."""
+    """The arithmetic of a server's shards (`cotswold.shards.core.shard_server.Arithmetic`)."""
 
     def zeros(self, size: int) -> list[float]:
         """As many zeros."""

@@ -15,9 +15,9 @@ from cotswold.optim.vectors import Combine, Command, Drop
 from cotswold.server.asked import Counted, Request
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.rounds import RoundDone
-from cotswold.server.shard import Server
 from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask
 from cotswold.server.worker import State, Worker
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import ListSums, digest_of
 from cotswold.simulate.network import Network
 from cotswold.simulate.process import PlayedProcess

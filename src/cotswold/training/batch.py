@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from cotswold.cluster.work import Work, means_of, portions_of
 from cotswold.host import Token, token_of
 from cotswold.optim import (
     ApproximateWolfe,
@@ -27,6 +26,7 @@ from cotswold.optim import (
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
+from cotswold.shards.runtime.work import Work, means_of, portions_of
 from cotswold.training.data_feed import is_served, pool_argument, pool_of
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import LayerNetwork

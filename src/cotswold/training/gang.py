@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
@@ -32,6 +31,7 @@ from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import Led, Membership, follow, lead
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.mesh import own_box
+from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.in_flight import InFlight, parts_of
 from cotswold.training.works import INHERITED, ModuleWork, inherited_work, of_recipe
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from cotswold.cluster.arithmetic import Array, raw
+from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.training.gang_shards import ShardParts
 
 

@@ -25,7 +25,6 @@ from cotswold import recipe as recipes
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.rank import RankRole
-from cotswold.cluster.work import Meeting, PortionSum, Slot
 from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
@@ -33,6 +32,7 @@ from cotswold.launch import Led, follow, lead
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.server.ranks import name_of
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.work import Meeting, PortionSum, Slot
 from cotswold.training.flat import FlatModule
 from cotswold.training.gang import TOKEN, Rank
 from cotswold.training.gang_shards import parts_of_shards

@@ -18,15 +18,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps, Pushed
 from cotswold.cluster.roles.vectors import HostVectors
-from cotswold.cluster.work import PortionSum, Slot
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.server.numbering import Part
 from cotswold.server.ranks import Elsewhere
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.arithmetic import Array
+from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.gang import Rank
 from cotswold.training.gang_exchange import ShardExchange
 from cotswold.training.gang_shards import ShardParts, parts_of_shards

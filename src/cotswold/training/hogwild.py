@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import FedWork
 from cotswold.data import Store
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import (
@@ -40,6 +39,7 @@ from cotswold.host import (
 )
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
+from cotswold.shards.runtime.work import FedWork
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network

@@ -27,8 +27,6 @@ import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.arithmetic import is_finite
-from cotswold.cluster.work import PortionSum, ReplicaWork, Slot, VaryingWork
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
@@ -44,6 +42,8 @@ from cotswold.host import (
 )
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
+from cotswold.shards.runtime.arithmetic import is_finite
+from cotswold.shards.runtime.work import PortionSum, ReplicaWork, Slot, VaryingWork
 from cotswold.training.learning_works import LearningWork, in_replica
 from cotswold.training.served_patterns import Fed
 from cotswold.training.shared_parameters import ALIGNED_BYTES

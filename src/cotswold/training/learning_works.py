@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import LEFT_OUT, PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
+from cotswold.shards.runtime.work import LEFT_OUT, PortionSum, Slot
 from cotswold.training.factors import Factors
 from cotswold.training.finite import check_finite
 from cotswold.training.flat import FlatModule

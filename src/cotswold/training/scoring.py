@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cotswold.cluster.work import LEFT_OUT, UNJUDGED
 from cotswold.errors import UserError
+from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
 from cotswold.training.losses import Loss, counted, is_classes, is_detector
 
 

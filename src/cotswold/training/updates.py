@@ -23,9 +23,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
 from cotswold.ops.local import encode
+from cotswold.shards.runtime.work import Slot
 from cotswold.training.capture import Captured, capturing, layers_of
 from cotswold.training.factors import Factors, LinearFactors, LocalFactors, agree, joined
 from cotswold.training.flat import FlatModule

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.work import PortionSum, Work
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.server.counting import total_of
 from cotswold.server.dealing import Dealing, words
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import PortionSum, Work
 
 
 @dataclass(frozen=True)

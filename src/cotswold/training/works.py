@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.host import Token, inherited
@@ -25,6 +24,7 @@ from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
+from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.batches import is_same
 from cotswold.training.buffers import Buffers, refusal
 from cotswold.training.finite import check_finite

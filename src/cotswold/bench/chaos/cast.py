@@ -22,8 +22,8 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.shard import Server
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.lists import Lists, ListUpdates

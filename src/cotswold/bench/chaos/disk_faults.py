@@ -18,9 +18,9 @@ from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.samples import Samples
 from cotswold.server.saving import Saving
 from cotswold.server.updating import Updates
+from cotswold.shards.core.sample_ledger import Samples
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.wire import Change, FoundSaved, Group, Ranges, Send
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from cotswold.bench.chaos.judge import BrokenError
 from cotswold.server.dispatching import Dispatcher
-from cotswold.server.samples import Said, Samples
+from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Network
 from cotswold.wire import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
 from cotswold.wire.ranges import common, joined, without

@@ -25,8 +25,8 @@ from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
 from cotswold.bench.server.served import Model, Road, Served, forked
-from cotswold.cluster.work import Slot
 from cotswold.ops import images_last
+from cotswold.shards.runtime.work import Slot
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import loss_of
 from cotswold.training.restore import supervised_network

@@ -20,17 +20,17 @@ from typing import Literal
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.layout import shards_of
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
-from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.staleness import Staleness
+from cotswold.shards.runtime.arithmetic import raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
 from cotswold.transport import Endpoint, Lost
 from cotswold.wire.lifecycle import Count, Counts, Finish, Serving
 from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post

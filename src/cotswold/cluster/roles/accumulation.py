@@ -30,13 +30,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.roles.parameters import Layout
 from cotswold.cluster.roles.vectors import Vectors
-from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import Layout
+from cotswold.shards.runtime.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.wire import Shard
 
 OwnSteps = Literal["none", "plain", "pushed"]

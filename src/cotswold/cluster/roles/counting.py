@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.arithmetic import Array, bytes_of
 from cotswold.server.ranks import is_of
 from cotswold.server.staleness import Histogram
 from cotswold.server.updating import Updates
-from cotswold.server.versions import updates_of
+from cotswold.shards.core.versions import updates_of
+from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire import Update
 from cotswold.wire.lifecycle import Counts
 

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.pieces import groups_of
 from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.chunked_read import groups_of
+from cotswold.shards.runtime.work import JudgeWork
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
 from cotswold.wire.messenger import AnyMessage, Letter, Post

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.plans import reduction_of
 from cotswold.cluster.reduction import Reducer
 from cotswold.errors import CotswoldError
+from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint, Lost, Message
 from cotswold.wire import Plan
 

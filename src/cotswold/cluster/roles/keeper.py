@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.description import Description
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.clients import Clients
@@ -31,6 +30,7 @@ from cotswold.host import keep_freed_bytes
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
 from cotswold.server.copies.keeper import Keeper, ToKeeper
+from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.token_rotation import Rotating

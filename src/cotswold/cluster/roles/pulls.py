@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotswold.cluster.arithmetic import Array, combine, multiply
 from cotswold.optim import Combine, Command, Dot, Drop, Multiply
+from cotswold.shards.runtime.arithmetic import Array, combine, multiply
 from cotswold.wire import Message, Pull, Pulled, Shard
 
 Tell = Callable[[str, Message], object]

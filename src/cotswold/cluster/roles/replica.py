@@ -20,16 +20,19 @@ from dataclasses import replace
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.work import (
+from cotswold.errors import MachineError
+from cotswold.server.ranks import Ranks, name_of
+from cotswold.server.replica import Pace, Replica, State, StepTask
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import parameters_of, products_of
+from cotswold.shards.runtime.work import (
     FedWork,
     Meeting,
     PortionSum,
@@ -38,9 +41,6 @@ from cotswold.cluster.work import (
     Steps,
     samples_of,
 )
-from cotswold.errors import MachineError
-from cotswold.server.ranks import Ranks, name_of
-from cotswold.server.replica import Pace, Replica, State, StepTask
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cotswold.cluster.arithmetic import Array, bytes_of
 from cotswold.cluster.roles.disk import Disk
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.spreading import Spreading
+from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire.lifecycle import Unsaved
 from cotswold.wire.names import run_of
 

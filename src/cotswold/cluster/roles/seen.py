@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 
-from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.roles.ways import Ways
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.keeper import Keeper
+from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import FoundSaved, Prepare
 from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen, Unsaved

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
-from cotswold.server.shard import Server
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost
 from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.wire.lifecycle import Count, Finish, Serving

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cotswold.cluster.arithmetic import Array, add, raw
+from cotswold.shards.runtime.arithmetic import Array, add, raw
 from cotswold.wire import Shard
 
 

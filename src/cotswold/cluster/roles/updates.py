@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
-from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.traffic import Traffic
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Updates
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
+from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.transport.frames import places
 from cotswold.wire import PullNewer, Send, ToUpdates, Update
 from cotswold.wire.lifecycle import Count

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array, is_finite
+from cotswold.shards.runtime.arithmetic import Array, is_finite
 
 Buffer = bytes | bytearray | memoryview
 

@@ -13,10 +13,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.work import FedWork, SharedWork
 from cotswold.errors import MachineError
 from cotswold.host.process import letter_of, seen_of_descendants, seen_of_others
 from cotswold.host.standstill import Seen, Standstill, Still
+from cotswold.shards.runtime.work import FedWork, SharedWork
 
 
 class Watch:

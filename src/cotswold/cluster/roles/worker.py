@@ -20,21 +20,21 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
 from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
-from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, told
 from cotswold.server.dealing import Dealing
 from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
 from cotswold.server.worker import State
 from cotswold.server.worker import Worker as Machine
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import parameters_of
+from cotswold.shards.runtime.work import Work
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.transport import Message as Piece
 from cotswold.wire.lifecycle import Give, Given, Made, Peers

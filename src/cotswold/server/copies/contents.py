@@ -20,9 +20,9 @@ from typing import Generic
 
 from cotswold.server.copies.saved import Saved
 from cotswold.server.freezing import Frozen
-from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.updating import Updates
-from cotswold.server.versions import is_version
+from cotswold.shards.core.shard_server import Arithmetic, Server, Values
+from cotswold.shards.core.versions import is_version
 from cotswold.wire import (
     COORDINATOR,
     Change,

@@ -66,8 +66,8 @@ from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.on_disk import OnDisk
 from cotswold.server.copies.peers import NOTHING, Neighbours, Offer, Peers, is_index, is_silent
 from cotswold.server.copies.saved import Saved
-from cotswold.server.shard import Values
-from cotswold.server.versions import LIVES
+from cotswold.shards.core.shard_server import Values
+from cotswold.shards.core.versions import LIVES
 from cotswold.wire import (
     CONTROLLERS,
     Caught,

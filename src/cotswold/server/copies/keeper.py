@@ -33,7 +33,7 @@ from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.peers import Neighbours
 from cotswold.server.copies.saved import Saved
-from cotswold.server.shard import Values
+from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
     Assign,

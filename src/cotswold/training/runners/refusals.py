@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cotswold.server.samples import Account
+from cotswold.shards.core.sample_ledger import Account
 from cotswold.wire.lifecycle import Counts
 
 BATCHES = 20

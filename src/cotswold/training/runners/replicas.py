@@ -25,12 +25,12 @@ from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.evaluator import Evaluator, EvaluatorError
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
-from cotswold.cluster.work import LEFT_OUT, UNJUDGED
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.run import Metrics, Recorder
-from cotswold.server.samples import Samples
+from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import layer_names, network_tensors
 from cotswold.training.runners.pushes import Pushes

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.cluster.arithmetic import Array
 from cotswold.geometry import BlockLocal
 from cotswold.ops.local import decode, encode
+from cotswold.shards.runtime.arithmetic import Array
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
+from cotswold.shards.runtime.work import Slot
 
 Layout = tuple[tuple[str, int, int], ...]
 """Of each tensor: name, rows, columns."""

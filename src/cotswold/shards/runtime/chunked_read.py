@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.arithmetic import Array
 from cotswold.errors import MachineError
+from cotswold.shards.runtime.arithmetic import Array
 
 GROUP_BYTES = 64 << 20
 """In one message, unless one shard has more."""

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 class NumpyArithmetic:
-    """What a server does with the numbers of a shard: `server.shard.Arithmetic`."""
+    """What a server does with the numbers of a shard: `shards.core.shard_server.Arithmetic`."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)

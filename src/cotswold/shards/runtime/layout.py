@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cotswold.cluster.work import Slot
+from cotswold.shards.runtime.work import Slot
 from cotswold.wire import Shard
 
 
@@ -20,7 +20,7 @@ def shards_of(
     A shard is named by its tensor and its block, whose size depends on the tensor alone: so the number of
     servers changes no bit, and each block keeps its name on other servers.
 
-    >>> from cotswold.cluster.work import Slot
+    >>> from cotswold.shards.runtime.work import Slot
     >>> layout = [Slot("weight", 300, 400), Slot("bias", 300, 1)]
     >>> for one in shards_of(layout, 4, 1 << 18, ["a", "b"]):
     ...     print(one.server, one.tensor, one.block, one.start, one.stop)

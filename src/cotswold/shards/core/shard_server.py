@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.tree import Tree, covered
+from cotswold.shards.core.sum_tree import Tree, covered
 from cotswold.wire import (
     COORDINATOR,
     Accept,
