@@ -53,7 +53,7 @@ MODULES = (
     "cotswold.training.opening",
     "cotswold.training.prolonging",
     "cotswold.training.builders",
-    "cotswold.cluster.roles.worker",
+    "cotswold.batch.runtime.worker_process",
     "cotswold.cluster.roles.server",
     "cotswold.cluster.roles.replica",
     "cotswold.cluster.roles.keeper",

@@ -14,7 +14,7 @@ def fork_server() -> Iterator[ForkServer]:
     server = ForkServer(
         (
             "torch",
-            "cotswold.cluster.roles.worker",
+            "cotswold.batch.runtime.worker_process",
             "cotswold.cluster.roles.server",
             "cotswold.cluster.roles.replica",
             "tests.cluster.works",

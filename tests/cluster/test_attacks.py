@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.cluster.works import LeastSquares
 
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
 from cotswold.optim import Combine

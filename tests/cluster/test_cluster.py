@@ -17,13 +17,13 @@ import torch
 from tests.cluster.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.core.permutation import words
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
-from cotswold.server.dealing import words
 from cotswold.testing import stopped
 from cotswold.wire.messenger import AnyMessage, Letter
 

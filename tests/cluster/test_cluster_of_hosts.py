@@ -15,7 +15,7 @@ import torch
 from tests.cluster.host_processes import HostProcesses
 from tests.cluster.works import LeastSquares
 
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer

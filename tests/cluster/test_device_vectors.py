@@ -21,6 +21,7 @@ from tests.cluster.places import Places
 from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.cluster.roles import own_work
 from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
 from cotswold.cluster.roles.evaluator import EvaluatorRole
@@ -29,7 +30,6 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
-from cotswold.server.dealing import samples_at
 from cotswold.server.replica import StepTask
 from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import shards_of

@@ -12,6 +12,7 @@ import torch
 from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.cluster.roles.replica import ReplicaRole
@@ -20,7 +21,6 @@ from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.dealing import samples_at
 from cotswold.server.numbering import Part
 from cotswold.server.ranks import Ranks
 from cotswold.server.replica import Pace, Replica, StepTask

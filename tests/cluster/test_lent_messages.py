@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from tests.cluster.works import evaluation, least_squares
 
+from cotswold.batch.runtime.worker_process import Worker
 from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.cluster.roles.server import serve
-from cotswold.cluster.roles.worker import Worker
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotswold.cluster.opening import Opening, Task
+from cotswold.batch.runtime.startup import Opening, Task
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Token
 from cotswold.wire.lifecycle import Given, Made

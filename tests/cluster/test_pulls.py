@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.roles.pulls import Pulls
+from cotswold.batch.runtime.pulls import Pulls
 
 SHARDS = [m.Shard(0, "server-0", 0, 3, "w", 0), m.Shard(1, "server-1", 3, 5, "w", 1)]
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from cotswold.cluster import reduction as carried
-from cotswold.cluster.reduction import Reducer, Reduction, Vector, lane_name
+from cotswold.batch.runtime import reduction as carried
+from cotswold.batch.runtime.reduction import Reducer, Reduction, Vector, lane_name
 from cotswold.errors import ClusterError, RankError
 from cotswold.geometry import Card, Host, Network, ReductionPlan, chosen_all_reduction, chosen_plan
 from cotswold.geometry.reduction_plans import WAYS, all_reduction, chain, over_lanes, reduction, star

@@ -15,10 +15,10 @@ from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, Opener, again, 
 from tests.cluster.opened_replicas import opened as opened
 from tests.cluster.works import Regression, regression
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.cluster.listening import TroubleError
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.cluster.roles.pulls import OwnVectors
-from cotswold.cluster.travel import Contents
+from cotswold.batch.runtime.pulls import OwnVectors
+from cotswold.batch.runtime.vector_cache import Contents
 from cotswold.optim import Combine, Command, Drop, Multiply
 from cotswold.shards.runtime.arithmetic import Array
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cotswold import wire as m
-from cotswold.cluster.validating import Validating
+from cotswold.batch.runtime.validation import Validating
 from cotswold.errors import MachineError
 from cotswold.shards.core.membership import Member
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.data import Augmentation, Store, keys
-from cotswold.server.dealing import samples_at
 from cotswold.shards.runtime.work import OfParameters, samples_of
 from cotswold.training.gang_replica import GangReplica
 from cotswold.training.host_work import HostWork

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.server.deadline import left_at_deadline
-from cotswold.server.dealing import Dealing
-from cotswold.server.failures import Failures
-from cotswold.server.portions import Ledger
-from cotswold.server.queues import Homes
-from cotswold.server.rules import Rules
+from cotswold.batch.core.chunk_failures import Failures
+from cotswold.batch.core.chunk_ledger import Ledger
+from cotswold.batch.core.chunk_queues import Homes
+from cotswold.batch.core.deadline import left_at_deadline
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Members
 from cotswold.wire import Join
 

@@ -9,7 +9,7 @@ import pytest
 from tests.server.checker import check
 from tests.server.trial import Trial, World, rules
 
-from cotswold.server.asked import Counted, Request
+from cotswold.batch.core.requests import Counted, Request
 from cotswold.simulate.players import WorkerPlayer
 from cotswold.wire import Dismiss, Join, PortionResult, Send
 

@@ -9,12 +9,12 @@ from random import Random
 
 from tests.server.checker import Truth, check
 
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.core.rounds import RoundDone
+from cotswold.batch.core.settings import Rules
 from cotswold.optim.vectors import Combine, Command, Dot
-from cotswold.server.asked import Counted, Request
-from cotswold.server.coordinator import Coordinator
-from cotswold.server.dealing import Dealing
-from cotswold.server.rounds import RoundDone
-from cotswold.server.rules import Rules
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop

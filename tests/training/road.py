@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.nn import LocallyConnected2d
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.dealing import samples_at
 from cotswold.training.learning_works import LearningWork
 from cotswold.training.networks import LayerNetwork, LayerPlan
 from cotswold.training.strategy import Batch

@@ -12,11 +12,11 @@ from tests.training.runs import bits, events, finish, labelled_vectors, last, lo
 from torch import nn
 
 import cotswold
+from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import RecipeError
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
-from cotswold.server.dealing import samples_at
 from cotswold.training import StoreJob, open_job
 from cotswold.training.networks import network_tensors
 from cotswold.training.patterns import StorePatterns

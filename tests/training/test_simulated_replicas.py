@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim import Combine
 from cotswold.testing import CpuQuota, stopped

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold.batch.runtime.cluster import PRELOADED, open_cluster
 from cotswold.bench.measure import Document, rounded, rounded_all
-from cotswold.cluster.cluster import PRELOADED, open_cluster
 from cotswold.data import Store
 from cotswold.host import ForkServer
 from cotswold.recipe import Recipe, from_values, parse

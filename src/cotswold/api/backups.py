@@ -129,8 +129,8 @@ class _Vectors:
         """As an ordinary checkpoint."""
         import torch
 
+        from cotswold.batch.runtime.startup import POINT
         from cotswold.checkpoint import Checkpoints
-        from cotswold.cluster.opening import POINT
         from cotswold.shards.runtime.work import Slot
 
         tensors: dict[str, torch.Tensor] = {}

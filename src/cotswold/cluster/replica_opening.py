@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from cotswold import wire as m
+from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
 from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.description import NAME_LETTERS, Description
@@ -27,7 +28,6 @@ from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
 from cotswold.cluster.outward import Outward
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping

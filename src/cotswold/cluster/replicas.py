@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
+from cotswold.batch.runtime.startup import POINT, Task
 from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.opening import POINT, Task
 from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.snapshot import Snapshot

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
+from cotswold.batch.runtime.startup import POINT, Opening, Task, write
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.opening import POINT, Opening, Task, write
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cotswold.cluster.opening import POINT
+from cotswold.batch.runtime.startup import POINT
 from cotswold.server.dispatch import Counters
 from cotswold.shards.core.sample_ledger import Samples
 

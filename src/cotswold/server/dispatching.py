@@ -49,7 +49,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.server.asked import Event
+from cotswold.batch.core.requests import Event
 from cotswold.server.cut import NOTHING, Cut
 from cotswold.server.dispatch import Counters, Dispatch
 from cotswold.server.losses import loss

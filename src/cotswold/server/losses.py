@@ -5,7 +5,7 @@ Knows: places, how many an epoch has. Does not know: why they are lost, the ledg
 
 from __future__ import annotations
 
-from cotswold.server.asked import Event
+from cotswold.batch.core.requests import Event
 from cotswold.wire import Ranges
 from cotswold.wire.ranges import size
 

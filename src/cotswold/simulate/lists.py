@@ -184,7 +184,7 @@ def _apply(
 
 
 class ListSums:
-    """A worker's sums (`cotswold.server.worker.Sums`)."""
+    """A worker's sums (`cotswold.batch.core.worker.Sums`)."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = sorted(shards, key=lambda each: each.number)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.core.rounds import RoundDone
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask
+from cotswold.batch.core.worker import State, Worker
 from cotswold.optim.vectors import Combine, Command, Drop
-from cotswold.server.asked import Counted, Request
-from cotswold.server.coordinator import Coordinator
-from cotswold.server.rounds import RoundDone
-from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask
-from cotswold.server.worker import State, Worker
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import ListSums, digest_of
 from cotswold.simulate.network import Network

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
+from cotswold.batch.core.permutation import words
+from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
+from cotswold.batch.runtime.pattern_sets import ALL
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.cluster.ray_settings import secret_of_machines
-from cotswold.cluster.sets import ALL
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
@@ -28,7 +29,6 @@ from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
-from cotswold.server.dealing import words
 from cotswold.training.whole_set import Drawn, Look, Share
 
 ROWS = "rows"

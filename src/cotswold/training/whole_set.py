@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cotswold.cluster.sets import Sets
+from cotswold.batch.core.accounting import total_of
+from cotswold.batch.core.permutation import Dealing, words
+from cotswold.batch.runtime.pattern_sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim import Command, Evaluation, TensorVectors
-from cotswold.server.counting import total_of
-from cotswold.server.dealing import Dealing, words
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum, Work
 

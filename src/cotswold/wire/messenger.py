@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cotswold.cluster.reduction import KEY
+from cotswold.batch.runtime.reduction import KEY
 from cotswold.errors import ClusterError, MachineError
 from cotswold.transport import Endpoint, Lost, Ready, Roads
 from cotswold.transport import Message as Frame

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.server.asked import Event
+from cotswold.batch.core.requests import Event
 from cotswold.server.control.events import Events
 from cotswold.server.control.leading import Leading, Read, Wish
 from cotswold.server.control.reign import FromClients, FromServers, Reign

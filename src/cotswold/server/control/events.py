@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cotswold.server.asked import Event
+from cotswold.batch.core.requests import Event
 from cotswold.server.control.sentences import Change, gathered, servers_of
 from cotswold.wire import EventSeen
 

@@ -14,8 +14,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.host import Process
-from cotswold.server.dealing import samples_at
 from cotswold.server.numbering import Part
 from cotswold.server.replica import StepTask
 from cotswold.wire import Shard

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.requests import Counted, Trouble
+from cotswold.batch.core.rounds import RoundDone
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.staff import Staff
-from cotswold.server.asked import Counted, Trouble
-from cotswold.server.coordinator import Coordinator
-from cotswold.server.rounds import RoundDone
 from cotswold.wire.lifecycle import Peers
 from cotswold.wire.messenger import AnyMessage, Post
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotswold.cluster.roles.exchanges import Exchanges, broadcast_number
-from cotswold.cluster.roles.pulls import OwnVectors, Pulls
+from cotswold.batch.runtime.collectives import Exchanges, broadcast_number
+from cotswold.batch.runtime.pulls import OwnVectors, Pulls
 from cotswold.files.checksum import crc32
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.wire import Begin, Fetch, Welcome

@@ -14,7 +14,7 @@ from cotswold.wire import Shard
 
 
 class ArraySums:
-    """Flat arrays as long as the parameters: `server.worker.Sums`."""
+    """Flat arrays as long as the parameters: `batch.core.worker.Sums`."""
 
     def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:
         self._size, self._dtype = size, dtype

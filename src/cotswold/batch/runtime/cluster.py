@@ -1,7 +1,7 @@
 """A cluster as an optimiser sees it: vectors and an objective, by processes that may die.
 
 Knows: what is asked of the servers and of the workers, in which order. Does not know: how an evaluation goes
-(`server.coordinator`), methods, recipes.
+(`batch.core.coordinator`), methods, recipes.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
+from cotswold.batch.core.permutation import words
+from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.runtime.pattern_sets import Sets
+from cotswold.batch.runtime.startup import POINT, Opened, Opening, Task, write
+from cotswold.batch.runtime.validation import Validating
+from cotswold.batch.runtime.vector_cache import Contents
 from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.travel import Contents
-from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
-from cotswold.server.asked import Counted, Request
-from cotswold.server.dealing import words
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 
-PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""
 
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.conversation import Conversation
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.settings import Rules
+from cotswold.batch.runtime.coordinator_loop import Conversation
+from cotswold.batch.runtime.reduction_planner import Planner
 from cotswold.cluster.listening import Listening, OnEvent
-from cotswold.cluster.plans import Planner
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
-from cotswold.server.coordinator import Coordinator
-from cotswold.server.dealing import Dealing
-from cotswold.server.rules import Rules
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cotswold.batch.core.requests import Request
 from cotswold.optim import Combine, Command, Dot, Drop, Multiply
-from cotswold.server.asked import Request
 
 Content = int
 """What a vector holds: two vectors of the same content are equal to the bit."""

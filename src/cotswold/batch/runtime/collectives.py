@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.cluster.plans import reduction_of
-from cotswold.cluster.reduction import Reducer
+from cotswold.batch.runtime.reduction import Reducer
+from cotswold.batch.runtime.reduction_planner import reduction_of
 from cotswold.errors import CotswoldError
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint, Lost, Message

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from cotswold.server.asked import Account, Counted
-from cotswold.server.dealing import Dealing
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.requests import Account, Counted
 from cotswold.shards.core.membership import Member
 from cotswold.wire import PortionResult, SumName
 

@@ -24,16 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
-from cotswold.server.beginning import Beginning
-from cotswold.server.counting import Counting
-from cotswold.server.deadline import left_at_deadline
-from cotswold.server.failures import Failures
-from cotswold.server.granting import Choice, Granting
-from cotswold.server.portions import Claim, Ledger
-from cotswold.server.queues import Homes, Queues
-from cotswold.server.reductions import Reductions
-from cotswold.server.rules import Rules
+from cotswold.batch.core.accounting import Counting
+from cotswold.batch.core.chunk_failures import Failures
+from cotswold.batch.core.chunk_ledger import Claim, Ledger
+from cotswold.batch.core.chunk_queues import Homes, Queues
+from cotswold.batch.core.deadline import left_at_deadline
+from cotswold.batch.core.point_distribution import Beginning
+from cotswold.batch.core.reductions import Reductions
+from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.scheduling import Choice, Granting
+from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.server.dealing import Dealing
+from cotswold.batch.core.permutation import Dealing
 
 
 @dataclass(frozen=True)

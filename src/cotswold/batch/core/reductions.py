@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from cotswold.server.asked import Planner
-from cotswold.server.beginning import Beginning
-from cotswold.server.granting import Granting
-from cotswold.server.portions import Claim, Ledger
+from cotswold.batch.core.chunk_ledger import Claim, Ledger
+from cotswold.batch.core.point_distribution import Beginning
+from cotswold.batch.core.requests import Planner
+from cotswold.batch.core.scheduling import Granting
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Reduce, Send, SumName
 

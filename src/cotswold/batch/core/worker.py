@@ -24,8 +24,8 @@ from enum import Enum
 from itertools import count
 from typing import Generic
 
-from cotswold.server.holding import Holding
-from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
+from cotswold.batch.core.partial_sums import Holding
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
 from cotswold.wire import (
     COORDINATOR,
     Apart,

@@ -1,7 +1,7 @@
 """A worker: makes its work, and does what its state machine says, with this process's memory and sockets.
 
 Knows: the endpoint, the work, two threads, clocks. Does not know: what is next, which sums there are
-(`server.worker`).
+(`batch.core.worker`).
 
 One thread speaks with others; the other computes, and takes the next portion by itself, so that no portion
 waits for a message.
@@ -20,18 +20,18 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Task
+from cotswold.batch.core.worker import State
+from cotswold.batch.core.worker import Worker as Machine
+from cotswold.batch.runtime.array_sums import ArraySums
+from cotswold.batch.runtime.collectives import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.batch.runtime.point_assembly import Points
+from cotswold.batch.runtime.pulls import Pulls
 from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.points import Points
-from cotswold.cluster.roles.pulls import Pulls
-from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError, told
-from cotswold.server.dealing import Dealing
-from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
-from cotswold.server.worker import State
-from cotswold.server.worker import Worker as Machine
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cotswold.batch.core.chunk_queues import Homes
+from cotswold.batch.core.evaluation import Evaluation, State
+from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.rounds import RoundDone, Rounds
+from cotswold.batch.core.settings import Rules
 from cotswold.optim.vectors import Command
-from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
-from cotswold.server.evaluation import Evaluation, State
-from cotswold.server.queues import Homes
-from cotswold.server.rounds import RoundDone, Rounds
-from cotswold.server.rules import Rules
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import (
     Aborted,

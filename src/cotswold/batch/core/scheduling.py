@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
-from cotswold.server.failures import Failures
-from cotswold.server.portions import Claim, Ledger
-from cotswold.server.queues import Queues
-from cotswold.server.rules import Rules
+from cotswold.batch.core.chunk_failures import Failures
+from cotswold.batch.core.chunk_ledger import Claim, Ledger
+from cotswold.batch.core.chunk_queues import Queues
+from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Member, Members
 
 _ALONE = 4

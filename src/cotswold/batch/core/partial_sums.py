@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from cotswold.server.tasks import Sums, Values
+from cotswold.batch.core.tasks import Sums, Values
 from cotswold.shards.core.sum_tree import parent, sibling
 from cotswold.wire import (
     COORDINATOR,

@@ -5,8 +5,8 @@ Knows: the ledger, speeds. Does not know: messages, states.
 
 from __future__ import annotations
 
-from cotswold.server.portions import Ledger
-from cotswold.server.rules import Rules
+from cotswold.batch.core.chunk_ledger import Ledger
+from cotswold.batch.core.settings import Rules
 from cotswold.shards.core.membership import Members
 
 
