@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import at_least_one, leave, table
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.training import open_store
 from cotswold.training.simulated_replicas import Learning, Machines
 from measures.cells import Cells, Plan

@@ -54,7 +54,7 @@ MODULES = (
     "cotswold.training.prolonging",
     "cotswold.training.builders",
     "cotswold.batch.runtime.worker_process",
-    "cotswold.cluster.roles.server",
+    "cotswold.paramserver.runtime.server_process",
     "cotswold.cluster.roles.replica",
     "cotswold.cluster.roles.keeper",
     "cotswold.cluster.roles.controller",

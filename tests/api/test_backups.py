@@ -19,14 +19,14 @@ from cotswold.api.verify import verify
 from cotswold.cluster import saved_buckets
 from cotswold.cluster.description import Description
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.roles.updates import said
 from cotswold.cluster.state import Place
 from cotswold.cluster.state.keeping import Item
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
 from cotswold.server.copies.saved import Saved
-from cotswold.server.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 

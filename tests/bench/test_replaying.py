@@ -17,10 +17,10 @@ from cotswold.bench.server.picture import draw_trace
 from cotswold.bench.server.recorded import read
 from cotswold.bench.server.replaying import Replay
 from cotswold.cli.main import main
-from cotswold.cluster.roles.traffic import Traffic
 from cotswold.errors import UserError
 from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.runtime.traffic_log import Traffic
 from cotswold.wire import PullNewer, Shard, Update
 
 SHARDS = (

@@ -15,7 +15,7 @@ def fork_server() -> Iterator[ForkServer]:
         (
             "torch",
             "cotswold.batch.runtime.worker_process",
-            "cotswold.cluster.roles.server",
+            "cotswold.paramserver.runtime.server_process",
             "cotswold.cluster.roles.replica",
             "tests.cluster.works",
         )

@@ -19,8 +19,8 @@ from cotswold.cluster.replicas import Replicas, open_replicas
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.host import ForkServer
+from cotswold.paramserver.core.replica import Pace
 from cotswold.server.copies.copying import Way
-from cotswold.server.replica import Pace
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10
 

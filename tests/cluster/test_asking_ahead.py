@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from cotswold.cluster.roles.replica import ReplicaRole
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.shards.runtime.work import PortionSum
 
 

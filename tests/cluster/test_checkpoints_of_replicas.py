@@ -14,7 +14,7 @@ from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.cluster.listening import TroubleError
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 
 
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda each: str(each.name))

@@ -12,7 +12,7 @@ from cotswold.cluster import bucket_conversation
 from cotswold.cluster.bucket_conversation import BucketConversation
 from cotswold.cluster.replica_opening import OpenedReplicas
 from cotswold.cluster.replicas import Replicas
-from cotswold.server.dispatching import State
+from cotswold.paramserver.core.dispatcher import State
 from cotswold.wire import Send
 from cotswold.wire.lifecycle import Count, Counts
 from cotswold.wire.messenger import AnyMessage

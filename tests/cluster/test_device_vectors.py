@@ -30,7 +30,7 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of

@@ -14,11 +14,11 @@ from cotswold.cluster import fitting
 from cotswold.cluster.description import Description
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.roles.entitled import wrong
-from cotswold.cluster.roles.updates import said
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
 from cotswold.shards.core.versions import later
 from cotswold.transport import Endpoint
 from cotswold.wire import Create

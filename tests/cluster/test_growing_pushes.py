@@ -21,9 +21,9 @@ from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.numbering import Part
-from cotswold.server.ranks import Ranks
-from cotswold.server.replica import Pace, Replica, StepTask
+from cotswold.paramserver.core.rank_fanout import Ranks
+from cotswold.paramserver.core.replica import Pace, Replica, StepTask
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import PortionSum, ReplicaWork

@@ -17,7 +17,7 @@ from cotswold.cluster.keepers import CONTROLLER
 from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.replicas import Replicas
 from cotswold.optim.updates import Adagrad
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 
 EPOCHS = 12
 Events = list[tuple[str, Mapping[str, object]]]

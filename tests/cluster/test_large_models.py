@@ -12,7 +12,7 @@ from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import UserError
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.transport import Endpoint
 
 

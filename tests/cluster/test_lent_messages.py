@@ -11,7 +11,7 @@ from tests.cluster.works import evaluation, least_squares
 
 from cotswold.batch.runtime.worker_process import Worker
 from cotswold.cluster.roles.evaluator import EvaluatorRole
-from cotswold.cluster.roles.server import serve
+from cotswold.paramserver.runtime.server_process import serve
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard

@@ -13,7 +13,7 @@ from cotswold import wire as m
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.host import ForkServer
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.wire.messenger import Letter
 

@@ -12,16 +12,16 @@ import pytest
 
 from cotswold.cluster.description import Description
 from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
-from cotswold.cluster.roles.updates import said
 from cotswold.cluster.saved_buckets import write_saved
 from cotswold.cluster.state import Place
 from cotswold.errors import UserError
 from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
 from cotswold.server.control.leading import CLUSTER, LEADER
 from cotswold.server.control.map import Map
 from cotswold.server.copies.saved import ASIDE, Saved
-from cotswold.server.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 

@@ -19,8 +19,8 @@ from cotswold.batch.core.permutation import samples_at
 from cotswold.cluster.listening import TroubleError
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.staleness import Staleness
 
 WELL = "ended with exit code 0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.cluster.restoring import Restored, Restoring, told
-from cotswold.cluster.roles.counting import Work
+from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.shards.core.versions import later
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import Counts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.cluster.bucket_conversation import BucketConversation
-from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.since_begun import SinceBegun
+from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.wire.lifecycle import Counts, Unsaved
 
 BEFORE = replace(

@@ -15,7 +15,7 @@ from cotswold.cluster.listening import TroubleError
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.standing import StandingServers
 from cotswold.cluster.watching import Watching
-from cotswold.server.dispatching import Dispatcher
+from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.wire import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"

@@ -24,7 +24,7 @@ from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.transport import Endpoint
 from cotswold.wire.codec import encode
 

@@ -10,12 +10,12 @@ from random import Random
 from tests.server.trial import shards
 
 from cotswold.optim.updates import Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher, State
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
-from cotswold.server.updating import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.optim.updates import Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.staleness import Policy, Staleness
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Policy, Staleness
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (

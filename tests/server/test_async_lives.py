@@ -11,8 +11,8 @@ from tests.conftest import FUZZ
 from tests.server.async_trial import SAMPLES, SIZE, Trial, World
 
 from cotswold.optim.updates import Deltas
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.staleness import Staleness
 from cotswold.simulate.network import Faults
 from cotswold.wire.ranges import joined
 

@@ -8,11 +8,11 @@ import pytest
 from tests.server.house import BUCKET, GROUP, SHARDS, House, push, said
 
 from cotswold.optim.updates import Adagrad
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
-from cotswold.server.updating import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
 from cotswold.wire import (

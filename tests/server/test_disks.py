@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.house import BUCKET, House, contents, push, said
 
+from cotswold.paramserver.core.durability import Saving
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import NOTHING
 from cotswold.server.copies.saved import Saved, disk_of, next_of, restored_on
-from cotswold.server.saving import Saving
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.shards.core.versions import behind, later
 from cotswold.wire import (

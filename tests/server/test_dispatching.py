@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.server.dispatch import Counters, Dispatch
-from cotswold.server.dispatching import Dispatcher, State
-from cotswold.server.numbering import Part
-from cotswold.server.replica import Pace, Replica
+from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
+from cotswold.paramserver.core.replica import Pace, Replica
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.wire import (
     Admitted,
     Alive,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotswold.server.numbering import Part
-from cotswold.server.replica import Pace, Replica
+from cotswold.paramserver.core.replica import Pace, Replica
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.wire import (
     COORDINATOR,
     Admitted,

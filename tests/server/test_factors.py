@@ -9,8 +9,8 @@ import pytest
 
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, UpdateRefused, Write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.server.losses import loss
+from cotswold.paramserver.core.lost_samples import loss
 
 
 def test_samples_are_named_by_epoch_and_place() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Momentum
-from cotswold.server.asynchronous import Room
+from cotswold.paramserver.core.settings import Room
 from cotswold.wire import (
     COORDINATOR,
     FrozenPart,

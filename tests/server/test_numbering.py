@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cotswold.paramserver.core.update_sequence import Numbered, Origin
 from cotswold.server.copies.lease import Lease
-from cotswold.server.numbering import Numbered, Origin
 from cotswold.wire import Admitted
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cotswold.server.books import Books
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.session import Sessions
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.sessions import Sessions
+from cotswold.paramserver.core.shard_metadata import Books
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.wire import Alive, Applied, Directions, Join, Order, Ordered, Shard
 from cotswold.wire.ranges import added, joined, size

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
-from cotswold.server.asynchronous import Room
-from cotswold.server.rank import Rank
-from cotswold.server.ranks import Elsewhere, Ranks, is_of, name_of
+from cotswold.paramserver.core.rank import Rank
+from cotswold.paramserver.core.rank_fanout import Elsewhere, Ranks, is_of, name_of
+from cotswold.paramserver.core.settings import Room
 from cotswold.wire import (
     Applied,
     Message,

@@ -11,8 +11,8 @@ import pytest
 from tests.server.talk import DELTA, GRADIENT, Talk, marker
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.asynchronous import Room
-from cotswold.server.staleness import Policy, Staleness
+from cotswold.paramserver.core.settings import Room
+from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.wire import (
     Applied,
     Ordered,

@@ -10,14 +10,14 @@ import pytest
 
 from cotswold import wire as m
 from cotswold.optim.updates import Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.brought import ANY, Brought
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.numbering import Part
-from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Updates
-from cotswold.server.visitor import State, Visitor
+from cotswold.paramserver.core.client import State, Visitor
+from cotswold.paramserver.core.client_ledger import ANY, Brought
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 

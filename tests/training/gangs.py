@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum

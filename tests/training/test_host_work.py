@@ -20,7 +20,7 @@ from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Call, ForkServer
 from cotswold.host.shared_memory import is_supported
 from cotswold.optim.updates import Deltas, Rule, Sgd
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.testing.processes import ended
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")

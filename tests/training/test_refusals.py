@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from cotswold.cluster.roles.counting import Work
+from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.training.flat import FlatModule

@@ -15,7 +15,7 @@ from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.wire.lifecycle import Learnt
 

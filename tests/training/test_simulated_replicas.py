@@ -13,7 +13,7 @@ from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 

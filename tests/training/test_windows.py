@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster.roles.counting import Work
+from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.training.runners.windows import Windows
 from cotswold.wire.lifecycle import Counts, Unsaved
 

@@ -20,9 +20,9 @@ from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Momentum, Rule, Sgd
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
-from cotswold.server.replica import Pace
 from cotswold.training import open_store
 from cotswold.training.simulated_replicas import Learning, Machines
 from measures.accuracy.served import learn

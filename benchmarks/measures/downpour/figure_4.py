@@ -21,9 +21,9 @@ from cotswold.batch.runtime.cluster import PRELOADED, open_cluster
 from cotswold.bench.measure import Document, rounded, rounded_all
 from cotswold.data import Store
 from cotswold.host import ForkServer
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, from_values, parse
 from cotswold.recipe.schema import BatchTraining
-from cotswold.server.replica import Pace
 from cotswold.training.batch import method_of
 from cotswold.training.flat import FlatModule
 from cotswold.training.learning_works import in_replica

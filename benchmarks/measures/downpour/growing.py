@@ -14,8 +14,8 @@ from torch import Tensor
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import cores
 from cotswold.data import Store
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.server.replica import Pace
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.hogwild import Steps, train
 from cotswold.training.learning_works import in_replica

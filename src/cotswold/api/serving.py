@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cotswold.cluster.serving import Serving, ServingSettings
     from cotswold.host import Token
     from cotswold.optim.updates import Rule
-    from cotswold.server.staleness import Staleness
+    from cotswold.paramserver.core.staleness import Staleness
 
 RuleName = Literal["sgd", "momentum", "adagrad", "deltas"]
 OnEvent = Callable[[str, Mapping[str, object]], None]
@@ -239,7 +239,7 @@ def rule_of(name: RuleName, momentum: float) -> Rule:
 
 def staleness_of(bound: int | None, policy: Literal["drop", "scale"]) -> Staleness:
     """The bound, and what is done beyond it; raises UserError for what cannot be."""
-    from cotswold.server.staleness import Staleness
+    from cotswold.paramserver.core.staleness import Staleness
 
     try:
         return Staleness() if bound is None else Staleness(policy, bound)

@@ -16,8 +16,8 @@ from cotswold.cluster.restoring import Restoring, told
 from cotswold.cluster.since_begun import SinceBegun
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.standing import StandingServers
+from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.server.control.sentences import GATHERED
-from cotswold.server.dispatching import Dispatcher
 from cotswold.wire.lifecycle import Count, Counts, Happened, Serving
 from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted

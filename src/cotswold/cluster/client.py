@@ -1,7 +1,7 @@
 """A client of parameter servers, for any program's own loop: a thread carries messages, the program waits.
 
 Knows: endpoints, one thread, flat vectors. Does not know: modules, when to pull and to push, sessions and
-numbers (`server.visitor`).
+numbers (`paramserver.core.client`).
 
 The program pulls and pushes whole vectors. Between that the thread goes on: it says that the program lives
 while that computes, sends again what was not answered, and joins anew where the program stood still for so
@@ -30,9 +30,9 @@ from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
-from cotswold.server.brought import ANY
-from cotswold.server.numbering import Part
-from cotswold.server.visitor import Outcome, State, Visitor
+from cotswold.paramserver.core.client import Outcome, State, Visitor
+from cotswold.paramserver.core.client_ledger import ANY
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from cotswold.cluster.roles.updates import asynchronous_of
 from cotswold.optim.schedule import BySamples
-from cotswold.server.admission import Pass
+from cotswold.paramserver.core.admission import Pass
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.runtime.update_loop import asynchronous_of
 from cotswold.server.copies.contents import Contents
-from cotswold.server.updating import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.layout import shards_of

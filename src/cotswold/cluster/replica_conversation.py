@@ -15,7 +15,7 @@ from cotswold import wire as m
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.watching import Watching
-from cotswold.server.dispatching import Dispatcher, State
+from cotswold.paramserver.core.dispatcher import Dispatcher, State
 from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
 from cotswold.wire.messenger import AnyMessage, Post
 

@@ -32,7 +32,6 @@ from cotswold.cluster.outward import Outward
 from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.updates import said
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
@@ -42,11 +41,12 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Made, Serving
 from cotswold.wire.messenger import Letter, Post

@@ -1,7 +1,7 @@
 """Replicas and asynchronous parameter servers, as whoever trains by them sees them.
 
 Knows: how they are opened, what is asked of servers, when nothing goes on. Does not know: which samples count
-(`server.dispatching`), networks, recipes.
+(`paramserver.core.dispatcher`), networks, recipes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.server.dispatching import State
+from cotswold.paramserver.core.dispatcher import State
 from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.shards.runtime.chunked_read import Ask, Pieces
 from cotswold.transport import Endpoint
@@ -42,7 +42,7 @@ from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.ranges import size as size_of
 
 PRELOADED = (
-    *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),
+    *("torch", "cotswold.cluster.roles.replica", "cotswold.paramserver.runtime.server_process"),
     "cotswold.cluster.roles.evaluator",
 )
 """What whoever starts processes imports once."""

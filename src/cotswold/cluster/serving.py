@@ -24,18 +24,18 @@ from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Opening, Task, write
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim.updates import Deltas, Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.brought import ANY, Brought
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.client_ledger import ANY, Brought
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
 from cotswold.shards.core.sample_ledger import Account
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import Ask, Pieces
@@ -46,7 +46,7 @@ from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.lifecycle import Count, Counts, Farewell, Made, Terms, Visit
 from cotswold.wire.messenger import AnyMessage, Post
 
-PRELOADED = ("torch", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
 """What whoever starts processes imports once."""
 _TICK_SECONDS = 0.05
 _ORDER_SECONDS = 0.1

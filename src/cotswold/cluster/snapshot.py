@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from cotswold.batch.runtime.startup import POINT
-from cotswold.server.dispatch import Counters
+from cotswold.paramserver.core.dispatcher_settings import Counters
 from cotswold.shards.core.sample_ledger import Samples
 
 

@@ -12,23 +12,22 @@ from cotswold.batch.core.rounds import RoundDone as RoundDone
 from cotswold.batch.core.settings import Rules as Rules
 from cotswold.batch.core.tasks import Sums as Sums
 from cotswold.batch.core.worker import Worker as Worker
+from cotswold.paramserver.core.admission import Pass as Pass
+from cotswold.paramserver.core.admission import UpdateArithmetic as UpdateArithmetic
+from cotswold.paramserver.core.dispatcher import Dispatcher as Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch as Dispatch
+from cotswold.paramserver.core.frozen_state import Frozen as Frozen
+from cotswold.paramserver.core.replica import Pace as Pace
+from cotswold.paramserver.core.replica import Replica as Replica
+from cotswold.paramserver.core.replica import StepTask as StepTask
+from cotswold.paramserver.core.settings import Asynchronous as Asynchronous
+from cotswold.paramserver.core.settings import Room as Room
+from cotswold.paramserver.core.staleness import Staleness as Staleness
+from cotswold.paramserver.core.update_sequence import Part as Part
+from cotswold.paramserver.core.update_server import Updates as Updates
 from cotswold.shards.core.sample_ledger import Samples as Samples
 from cotswold.shards.core.shard_server import Arithmetic as Arithmetic
 from cotswold.shards.core.shard_server import Server as Server
-
-from .admission import Pass as Pass
-from .admission import UpdateArithmetic as UpdateArithmetic
-from .asynchronous import Asynchronous as Asynchronous
-from .asynchronous import Room as Room
-from .dispatch import Dispatch as Dispatch
-from .dispatching import Dispatcher as Dispatcher
-from .freezing import Frozen as Frozen
-from .numbering import Part as Part
-from .replica import Pace as Pace
-from .replica import Replica as Replica
-from .replica import StepTask as StepTask
-from .staleness import Staleness as Staleness
-from .updating import Updates as Updates
 
 connect = connecting.connect
 

@@ -13,7 +13,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors, Pass
+from cotswold.paramserver.core.admission import Factors, Pass
 from cotswold.wire import Shard
 
 
@@ -112,7 +112,7 @@ class Lists:
 
 
 class ListUpdates:
-    """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
+    """What is done with updates of a shard (`cotswold.paramserver.core.admission.UpdateArithmetic`)."""
 
     def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
         """One push after the other, number by number; then each row is made of norm 1, where it is to be."""

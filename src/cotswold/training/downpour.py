@@ -15,18 +15,18 @@ from cotswold.cluster.keepers import DISKS
 from cotswold.cluster.replica_opening import ReplicaSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
-from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.traffic_log import FOLDER
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.data_feed import pool_argument, pool_of
 from cotswold.training.flat import FlatModule

@@ -29,9 +29,9 @@ from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import Led, follow, lead
+from cotswold.paramserver.core.rank_fanout import name_of
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.recipe.schema import DownpourTraining, Mesh
-from cotswold.server.ranks import name_of
-from cotswold.server.replica import StepTask
 from cotswold.shards.runtime.work import Meeting, PortionSum, Slot
 from cotswold.training.flat import FlatModule
 from cotswold.training.gang import TOKEN, Rank

@@ -34,7 +34,7 @@ from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders
 
-PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.batch.runtime.worker_process", "cotswold.paramserver.runtime.server_process")
 """What whoever starts processes imports once."""
 
 

@@ -13,7 +13,8 @@ from random import Random
 
 from cotswold.bench.chaos.world import DISK_SECONDS
 from cotswold.optim.updates import Momentum, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.server.control.controller import Controller
 from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
@@ -22,7 +23,6 @@ from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.updating import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
 from cotswold.simulate.disks import SimulatedDisk

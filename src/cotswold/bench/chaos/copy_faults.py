@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from cotswold.bench.chaos.planting import Fault, never
+from cotswold.paramserver.core.sessions import Session, Sessions
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.lease import Lease
 from cotswold.server.copies.peers import Peers
-from cotswold.server.session import Session, Sessions
 from cotswold.wire import Caught, Fence, Fenced, Group, Prepare, Send
 
 _Any = Any

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from cotswold.bench.chaos.planting import Fault, never
-from cotswold.server.books import Books
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.durability import Saving
+from cotswold.paramserver.core.shard_metadata import Books
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.contents import Contents
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper
 from cotswold.server.copies.peers import Neighbours, Peers
 from cotswold.server.copies.saved import Saved
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.saving import Saving
-from cotswold.server.updating import Updates
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.wire import Change, FoundSaved, Group, Ranges, Send

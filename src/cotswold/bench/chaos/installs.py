@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from cotswold.bench.chaos.judge import BrokenError, Judge
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
 
 
 class Installs:

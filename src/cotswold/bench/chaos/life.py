@@ -22,12 +22,12 @@ from cotswold.bench.chaos.troubles import Troubles
 from cotswold.bench.chaos.waits import Waits
 from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
+from cotswold.paramserver.core.dispatcher import State
 from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Copy, Role
 from cotswold.server.copies.copying import Copying
 from cotswold.server.copies.saved import disk_of
-from cotswold.server.dispatching import State
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from cotswold.bench.chaos.judge import BrokenError
-from cotswold.server.dispatching import Dispatcher
+from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Network
 from cotswold.wire import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written

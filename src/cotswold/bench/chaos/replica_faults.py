@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotswold.bench.chaos.planting import Fault
-from cotswold.server.replica import Replica
+from cotswold.paramserver.core.replica import Replica
 from cotswold.wire import PulledNewer, Send
 
 _Any = Any

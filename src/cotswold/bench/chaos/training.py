@@ -12,8 +12,8 @@ from random import Random
 from cotswold.bench.chaos.cast import SHARD
 from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from cotswold.bench.chaos.world import World
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network
 from cotswold.simulate.replicas import ReplicaPlayer

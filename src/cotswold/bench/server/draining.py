@@ -18,8 +18,8 @@ from cotswold.bench.kernels.ceilings import ADDED, added
 from cotswold.bench.measure import interleaved, rounded
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.optim.updates import Rule
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, Write

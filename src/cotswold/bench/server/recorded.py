@@ -1,6 +1,6 @@
 """Traffic that servers of a run have written down, as what each replica did: pushes and pulls in order.
 
-Knows: the files of `cluster.roles.traffic`, what in them is not as it should be. Does not know: how it is
+Knows: the files of `paramserver.runtime.traffic_log`, what in them is not as it should be. Does not know: how it is
 replayed.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from cotswold.cluster.roles.traffic import FOLDER, VERSION
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.paramserver.runtime.traffic_log import FOLDER, VERSION
 from cotswold.wire import Shard
 
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from cotswold.cluster.roles.vectors import Vectors
 from cotswold.optim.schedule import BySamples, Schedule
-from cotswold.server.numbering import Part
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import Layout
 from cotswold.shards.runtime.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork

@@ -20,13 +20,13 @@ from typing import Any, cast, get_args
 from cotswold.cluster.description import Description
 from cotswold.cluster.roles.bond import Bond
 from cotswold.cluster.roles.clients import Clients
-from cotswold.cluster.roles.counting import Work
 from cotswold.cluster.roles.disk import Disk, open_disk
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.saving import Saving
 from cotswold.cluster.roles.seen import exported, reported
 from cotswold.cluster.roles.ways import Ways, open_ways
 from cotswold.host import keep_freed_bytes
+from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.server.copies.copy import Role
 from cotswold.server.copies.copying import Copying, short_in_words
 from cotswold.server.copies.keeper import Keeper, ToKeeper

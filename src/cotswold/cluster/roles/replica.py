@@ -1,7 +1,7 @@
 """A replica: makes its work, and does what its state machine says, with this process's memory and sockets.
 
 Knows: the endpoint, the work, two threads, clocks. Does not know: when it steps, pulls and pushes
-(`server.replica`).
+(`paramserver.core.replica`).
 
 Fetching, computing and pushing go on at the same time (Dean et al. 2012, section 4.1). One thread computes,
 and takes the next step by itself; the other has the endpoint, through which pulls and pushes are under way
@@ -28,8 +28,8 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError
-from cotswold.server.ranks import Ranks, name_of
-from cotswold.server.replica import Pace, Replica, State, StepTask
+from cotswold.paramserver.core.rank_fanout import Ranks, name_of
+from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of, products_of
 from cotswold.shards.runtime.work import (

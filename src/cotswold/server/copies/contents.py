@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
+from cotswold.paramserver.core.frozen_state import Frozen
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.server.copies.saved import Saved
-from cotswold.server.freezing import Frozen
-from cotswold.server.updating import Updates
 from cotswold.shards.core.shard_server import Arithmetic, Server, Values
 from cotswold.shards.core.versions import is_version
 from cotswold.wire import (

@@ -20,7 +20,7 @@ from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim import blocks
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors, Pass
+from cotswold.paramserver.core.admission import Factors, Pass
 
 _LINE_BYTES = 64
 """A shard that is a part of an array begins where a line of the cache does, as one by itself."""

@@ -23,7 +23,7 @@ from cotswold.shards.runtime.arithmetic import Array
 
 @dataclass(frozen=True)
 class LocalProduct:
-    """`server.admission.Product` of one layer."""
+    """`paramserver.core.admission.Product` of one layer."""
 
     start: int
     """Where its filters begin in the vector."""

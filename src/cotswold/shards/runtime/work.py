@@ -16,8 +16,8 @@ from torch import Tensor
 
 from cotswold.batch.core.permutation import samples_at
 from cotswold.host import Process
-from cotswold.server.numbering import Part
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.update_sequence import Part
 from cotswold.wire import Shard
 
 LEFT_OUT = "left_out"

@@ -54,15 +54,22 @@ from dataclasses import replace
 from typing import Generic
 
 from cotswold.optim.updates import Deltas
-from cotswold.server.admission import Admission, Factors, Pass, Product, RefusedError, UpdateArithmetic
-from cotswold.server.asynchronous import Asynchronous
-from cotswold.server.books import Books
-from cotswold.server.freezing import Frozen, part_of
-from cotswold.server.parts import Parts
-from cotswold.server.ranks import is_of, may_say
-from cotswold.server.session import Session
-from cotswold.server.staleness import Histogram
-from cotswold.server.waiting import Queue, Waiting
+from cotswold.paramserver.core.admission import (
+    Admission,
+    Factors,
+    Pass,
+    Product,
+    RefusedError,
+    UpdateArithmetic,
+)
+from cotswold.paramserver.core.frozen_state import Frozen, part_of
+from cotswold.paramserver.core.partial_update import Parts
+from cotswold.paramserver.core.rank_fanout import is_of, may_say
+from cotswold.paramserver.core.sessions import Session
+from cotswold.paramserver.core.settings import Asynchronous
+from cotswold.paramserver.core.shard_metadata import Books
+from cotswold.paramserver.core.staleness import Histogram
+from cotswold.paramserver.core.update_queue import Queue, Waiting
 from cotswold.shards.core.shard_server import Arithmetic, Server, Values
 from cotswold.shards.core.versions import behind
 from cotswold.wire import (

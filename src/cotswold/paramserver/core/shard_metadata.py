@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic
 
-from cotswold.server.freezing import Frozen
-from cotswold.server.session import Sessions
+from cotswold.paramserver.core.frozen_state import Frozen
+from cotswold.paramserver.core.sessions import Sessions
 from cotswold.shards.core.shard_server import Values
 from cotswold.shards.core.versions import later
 from cotswold.wire import Order, Ranges

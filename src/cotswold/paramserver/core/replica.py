@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from cotswold.server.numbering import Numbered, Origin, Part
+from cotswold.paramserver.core.update_sequence import Numbered, Origin, Part
 from cotswold.wire import (
     COORDINATOR,
     Admitted,

@@ -1,7 +1,7 @@
 """The asynchronous half of a server at work: pulls are answered at once, updates when there is time.
 
 Knows: when the queue is drained, how settings are said as plain values. Does not know: what is refused, what
-waits (`server.updating`).
+waits (`paramserver.core.update_server`).
 
 Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
 has come, or when many wait. What is pulled is sent before anything is applied, for it is the live memory. Who
@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.cluster.roles.counting import Work
-from cotswold.cluster.roles.traffic import Traffic
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.staleness import Staleness
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.paramserver.runtime.traffic_log import Traffic
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.local_product import LocalProduct

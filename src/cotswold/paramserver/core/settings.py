@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Rule
-from cotswold.server.staleness import Staleness
+from cotswold.paramserver.core.staleness import Staleness
 
 
 @dataclass(frozen=True)

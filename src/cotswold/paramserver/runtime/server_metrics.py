@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from cotswold.server.ranks import is_of
-from cotswold.server.staleness import Histogram
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.rank_fanout import is_of
+from cotswold.paramserver.core.staleness import Histogram
+from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.versions import updates_of
 from cotswold.shards.runtime.arithmetic import Array, bytes_of
 from cotswold.wire import Update

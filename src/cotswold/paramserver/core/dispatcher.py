@@ -50,10 +50,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cotswold.batch.core.requests import Event
-from cotswold.server.cut import NOTHING, Cut
-from cotswold.server.dispatch import Counters, Dispatch
-from cotswold.server.losses import loss
-from cotswold.server.saving import Saving
+from cotswold.paramserver.core.checkpoint_ledger import NOTHING, Cut
+from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
+from cotswold.paramserver.core.durability import Saving
+from cotswold.paramserver.core.lost_samples import loss
 from cotswold.shards.core.membership import Member, Members
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.wire import (

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cotswold.server.asynchronous import Asynchronous
+from cotswold.paramserver.core.settings import Asynchronous
 from cotswold.wire import PullNewer, Shard, ToUpdates, Update
 
 VERSION = 1

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cotswold.server.numbering import Numbered, Origin, Part
+from cotswold.paramserver.core.update_sequence import Numbered, Origin, Part
 from cotswold.wire import (
     COORDINATOR,
     Admitted,

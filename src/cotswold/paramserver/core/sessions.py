@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cotswold.server.staleness import Histogram
+from cotswold.paramserver.core.staleness import Histogram
 from cotswold.wire import Applied, Change, Ranges, SessionState, UpdateRefused
 from cotswold.wire.ranges import added, joined, part_of, without
 
