@@ -55,7 +55,7 @@ MODULES = (
     "cotswold.training.builders",
     "cotswold.batch.runtime.worker_process",
     "cotswold.paramserver.runtime.server_process",
-    "cotswold.cluster.roles.replica",
+    "cotswold.replicas.replica_process",
     "cotswold.cluster.roles.keeper",
     "cotswold.cluster.roles.controller",
     "cotswold.cluster.roles.data_server",

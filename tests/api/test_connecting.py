@@ -28,8 +28,8 @@ import cotswold.server
 from cotswold.api.connecting import Connection, secret_of
 from cotswold.api.serving import Served, ServedStatus
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster.client import PushRefusedError
 from cotswold.errors import MachineError, RunError, UserError
+from cotswold.replicas.client import PushRefusedError
 
 SHARD_BYTES = 64
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_a_loop_pulls_and_pushes_gradients(shared: Served) -> None:
 
 
 def s_pushed(number: int, staleness: int = 0) -> object:
-    from cotswold.cluster.client import Pushed
+    from cotswold.replicas.client import Pushed
 
     return Pushed(number, staleness, dropped=False)
 

@@ -16,7 +16,7 @@ def fork_server() -> Iterator[ForkServer]:
             "torch",
             "cotswold.batch.runtime.worker_process",
             "cotswold.paramserver.runtime.server_process",
-            "cotswold.cluster.roles.replica",
+            "cotswold.replicas.replica_process",
             "tests.cluster.works",
         )
     )

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.replica_opening import ReplicaSettings
-from cotswold.cluster.replicas import Replicas, open_replicas
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.snapshot import Snapshot
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.replica import Pace
+from cotswold.replicas.evaluator import EvaluatorTask
+from cotswold.replicas.replicas import Replicas, open_replicas
+from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.startup import ReplicaSettings
 from cotswold.server.copies.copying import Way
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster.roles.replica import ReplicaRole
 from cotswold.paramserver.core.replica import StepTask
+from cotswold.replicas.replica_process import ReplicaRole
 from cotswold.shards.runtime.work import PortionSum
 
 

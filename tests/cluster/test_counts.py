@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster import bucket_conversation
-from cotswold.cluster.bucket_conversation import BucketConversation
-from cotswold.cluster.replica_opening import OpenedReplicas
-from cotswold.cluster.replicas import Replicas
 from cotswold.paramserver.core.dispatcher import State
+from cotswold.replicas import replicated_coordinator as bucket_conversation
+from cotswold.replicas.replicas import Replicas
+from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replicas.startup import OpenedReplicas
 from cotswold.wire import Send
 from cotswold.wire.lifecycle import Count, Counts
 from cotswold.wire.messenger import AnyMessage

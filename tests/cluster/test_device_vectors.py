@@ -23,14 +23,14 @@ from torch import Tensor
 
 from cotswold.batch.core.permutation import samples_at
 from cotswold.cluster.roles import own_work
-from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
-from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread, own_device
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.paramserver.core.replica import StepTask
+from cotswold.replicas.accumulation import Accumulation, OwnSteps
+from cotswold.replicas.evaluator_process import EvaluatorRole
+from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
 from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of

@@ -16,7 +16,7 @@ from tests.cluster.opened_replicas import PATTERNS, Opener, check_account, check
 from tests.cluster.opened_replicas import opened as opened
 from tests.cluster.test_kept_copies import EPOCHS, check_tallies, controller, tallied
 
-from cotswold.cluster.replicas import Replicas
+from cotswold.replicas.replicas import Replicas
 from cotswold.shards.core.versions import updates_of
 from cotswold.testing import SmallDisk, why_no_disks
 

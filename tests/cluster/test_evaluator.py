@@ -13,9 +13,9 @@ import torch
 from tests.cluster.opened_replicas import Opener
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.replicas import Replicas
 from cotswold.errors import MachineError
+from cotswold.replicas.evaluator import EvaluatorTask
+from cotswold.replicas.replicas import Replicas
 from cotswold.wire.lifecycle import Judged
 
 

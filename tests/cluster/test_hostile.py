@@ -29,8 +29,8 @@ from torch import nn
 import cotswold
 from cotswold import wire as m
 from cotswold.api.serving import Served
-from cotswold.cluster.client import Client
 from cotswold.host import Token
+from cotswold.replicas.client import Client
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.frames import DATA, framed, head
 from cotswold.transport.versions import PROTOCOL

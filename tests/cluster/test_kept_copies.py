@@ -15,9 +15,9 @@ from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.cluster.keepers import CONTROLLER
 from cotswold.cluster.listening import TroubleError
-from cotswold.cluster.replicas import Replicas
 from cotswold.optim.updates import Adagrad
 from cotswold.paramserver.core.replica import Pace
+from cotswold.replicas.replicas import Replicas
 
 EPOCHS = 12
 Events = list[tuple[str, Mapping[str, object]]]

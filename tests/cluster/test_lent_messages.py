@@ -10,8 +10,8 @@ import pytest
 from tests.cluster.works import evaluation, least_squares
 
 from cotswold.batch.runtime.worker_process import Worker
-from cotswold.cluster.roles.evaluator import EvaluatorRole
 from cotswold.paramserver.runtime.server_process import serve
+from cotswold.replicas.evaluator_process import EvaluatorRole
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.wire import Shard

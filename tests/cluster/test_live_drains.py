@@ -24,8 +24,8 @@ from tests.cluster.test_stations import token as token
 from tests.ports import free_ports
 
 from cotswold.cluster.operating import Operator
-from cotswold.cluster.replicas import Replicas
 from cotswold.host import Token
+from cotswold.replicas.replicas import Replicas
 from cotswold.wire import ServerSeen
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -26,8 +26,8 @@ from tests.cluster.test_stations import at
 from tests.cluster.test_stations import token as token
 from tests.ports import free_ports
 
-from cotswold.cluster.replicas import Replicas
 from cotswold.host import Token
+from cotswold.replicas.replicas import Replicas
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 ADDRESSES = {"a": "127.0.0.1", "b": "127.0.0.2", "c": "127.0.0.3"}

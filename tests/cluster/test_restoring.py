@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster.restoring import Restored, Restoring, told
 from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.replicas.restored_versions import Restored, Restoring, told
 from cotswold.shards.core.versions import later
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import Counts

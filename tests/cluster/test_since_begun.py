@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster.bucket_conversation import BucketConversation
-from cotswold.cluster.since_begun import SinceBegun
 from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replicas.run_metrics import SinceBegun
 from cotswold.wire.lifecycle import Counts, Unsaved
 
 BEFORE = replace(

@@ -19,12 +19,12 @@ from torch import nn
 import cotswold
 from cotswold import wire as m
 from cotswold.cluster.listening import TroubleError
-from cotswold.cluster.replica_opening import ReplicaSettings
-from cotswold.cluster.replicas import open_replicas
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.paramserver.core.replica import Pace
+from cotswold.replicas.replicas import open_replicas
+from cotswold.replicas.startup import ReplicaSettings
 from cotswold.transport import Endpoint
 from cotswold.wire.codec import encode
 

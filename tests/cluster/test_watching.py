@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.cluster.watching import Place, Rate, Watching
+from cotswold.replicas.monitor import Place, Rate, Watching
 from cotswold.wire.lifecycle import Counts, Doing, Learnt, Parts
 
 ONE, SERVER = Place("replica-1", "here", 7), Place("server-0", "here", 8)

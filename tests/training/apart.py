@@ -11,8 +11,9 @@ from types import ModuleType
 import torch
 from tests.training import road
 
-from cotswold.cluster.roles import own_work, replica
-from cotswold.cluster.roles.vectors import DeviceVectors
+from cotswold.cluster.roles import own_work
+from cotswold.replicas import replica_process as replica
+from cotswold.replicas.vectors import DeviceVectors
 from cotswold.training import judging, learning_works
 from cotswold.training.judging import Validation
 from cotswold.training.learning_works import LearningWork

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps
-from cotswold.cluster.roles.vectors import HostVectors
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.host import inherited
 from cotswold.launch import Membership, follow, lead
 from cotswold.paramserver.core.replica import StepTask
+from cotswold.replicas.accumulation import Accumulation, OwnSteps
+from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum

@@ -16,10 +16,10 @@ from tests.training.test_downpour import job_of, recipe_of
 from tests.warm import PYTHON
 
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster import evaluator
-from cotswold.cluster.evaluator import Evaluator
-from cotswold.cluster.replicas import Replicas
 from cotswold.errors import DivergedError, MachineError, RecipeError
+from cotswold.replicas import evaluator
+from cotswold.replicas.evaluator import Evaluator
+from cotswold.replicas.replicas import Replicas
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 from cotswold.wire.lifecycle import Counts

@@ -15,9 +15,9 @@ from tests.training.test_downpour import accounted, recipe_of
 from tests.training.test_gangs import children, runs
 
 from cotswold.bench.server.recorded import read
-from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.host import ForkServer
 from cotswold.recipe import dump
+from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.run import Stop
 from cotswold.training import Resume, StoreJob, open_job
 from cotswold.training.downpour import settings_of, work_of

@@ -17,7 +17,6 @@ from tests.training.small import supervised
 from tests.training.test_data_servers import children, with_servers
 
 from cotswold.cluster.data_pool import PoolSettings
-from cotswold.cluster.replicas import Replicas, open_replicas
 from cotswold.data import Store
 from cotswold.data.serving import said
 from cotswold.errors import MachineError, UserError
@@ -26,6 +25,7 @@ from cotswold.host.process import family
 from cotswold.host.shared_memory import is_supported
 from cotswold.host.token import VARIABLE
 from cotswold.recipe import dump, load
+from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.run import RunDirectory, Stop
 from cotswold.testing.processes import ended
 from cotswold.training import Resume, data_feed, downpour, hogwild, open_job

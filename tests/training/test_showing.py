@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster.replicas import Replicas
-from cotswold.cluster.watching import Watching
+from cotswold.replicas.monitor import Watching
+from cotswold.replicas.replicas import Replicas
 from cotswold.run import Recorder, Stop
 from cotswold.training.runners import showing
 from cotswold.training.runners.showing import Showing

@@ -14,10 +14,10 @@ from pathlib import Path
 from torch import Tensor
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.data import Store
 from cotswold.host import ForkServer
 from cotswold.recipe import Recipe, dump
+from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.training.downpour import settings_of
 from cotswold.training.patterns import write_rows
 from measures.processor_time import Used

@@ -21,8 +21,8 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from cotswold.cluster.client import Client, Pushed
     from cotswold.host import Token
+    from cotswold.replicas.client import Client, Pushed
 
 
 LOG = logging.getLogger("cotswold")
@@ -45,7 +45,7 @@ def connect(
     the first and the last port at which the servers reach this process; any by default. Raises UserError for
     no such address or token, MachineError where nobody answers.
     """
-    from cotswold.cluster.client import Client
+    from cotswold.replicas.client import Client
 
     host, port = split_address(address)
     check_truth("encrypt", encrypt)

@@ -33,7 +33,7 @@ EVALUATOR_VECTORS = 2
 
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     """The counts of a recipe whose input is known, by name; raises MachineError without its device."""
-    from cotswold.cluster.replica_opening import QUEUE_VECTORS
+    from cotswold.replicas.startup import QUEUE_VECTORS
     from cotswold.shards.runtime.layout import shards_of
     from cotswold.training.downpour import pace_of, rule_of, settings_of
     from cotswold.training.networks import layer_names, layers_bytes

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from cotswold.api.served_state import Saved
-    from cotswold.cluster.serving import Serving, ServingSettings
     from cotswold.host import Token
     from cotswold.optim.updates import Rule
     from cotswold.paramserver.core.staleness import Staleness
+    from cotswold.replicas.service import Serving, ServingSettings
 
 RuleName = Literal["sgd", "momentum", "adagrad", "deltas"]
 OnEvent = Callable[[str, Mapping[str, object]], None]
@@ -84,7 +84,7 @@ def serve(
     Raises UserError for what cannot be, MachineError where processes cannot be started.
     """
     from cotswold.api.served_state import Saved
-    from cotswold.cluster.serving import ServingSettings
+    from cotswold.replicas.service import ServingSettings
     from cotswold.transport.host_names import own_address_of
 
     host, port = split_address(listen)
@@ -153,7 +153,7 @@ class Served(InThread):
     # --- the thread that serves ---
 
     def _serve(self) -> None:
-        from cotswold.cluster.serving import open_serving
+        from cotswold.replicas.service import open_serving
         from cotswold.shards.runtime.work import Slot
 
         layout = [Slot(*each) for each in layout_of(self._model)]

@@ -10,13 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.keepers import DISKS
-from cotswold.cluster.replica_opening import ReplicaSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
-from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
@@ -26,6 +21,11 @@ from cotswold.paramserver.runtime.traffic_log import FOLDER
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
+from cotswold.replicas.accumulation import OwnSteps
+from cotswold.replicas.evaluator import EvaluatorTask
+from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
+from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.startup import ReplicaSettings
 from cotswold.run import Recorder
 from cotswold.training.batch import described
 from cotswold.training.data_feed import pool_argument, pool_of

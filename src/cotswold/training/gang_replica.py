@@ -4,7 +4,7 @@ Knows: recipes, what the first rank of a gang tells the others. Does not know: w
 (`gang_steps`), servers' states, how ranks are started (`launch.gang`).
 
 The first rank has the replica's place among the others: its session, its samples, when it pulls and pushes.
-What is pulled and pushed each rank has by itself, over an endpoint of its own (`cluster.roles.rank`).
+What is pulled and pushed each rank has by itself, over an endpoint of its own (`replicas.rank_process`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.roles.rank import RankRole
 from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
@@ -32,6 +30,8 @@ from cotswold.launch import Led, follow, lead
 from cotswold.paramserver.core.rank_fanout import name_of
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.recipe.schema import DownpourTraining, Mesh
+from cotswold.replicas.accumulation import OwnSteps
+from cotswold.replicas.rank_process import RankRole
 from cotswold.shards.runtime.work import Meeting, PortionSum, Slot
 from cotswold.training.flat import FlatModule
 from cotswold.training.gang import TOKEN, Rank

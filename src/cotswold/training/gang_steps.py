@@ -18,13 +18,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.cluster.roles.accumulation import Accumulation, OwnSteps, Pushed
-from cotswold.cluster.roles.vectors import HostVectors
 from cotswold.errors import MachineError, told
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.paramserver.core.rank_fanout import Elsewhere
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
+from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.gang import Rank

@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
 from cotswold.host import inherited
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
+from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.run import Recorder
 from cotswold.training.batch import described
 from cotswold.training.capture import layers_of

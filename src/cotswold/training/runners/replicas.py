@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.evaluator import Evaluator, EvaluatorError
-from cotswold.cluster.replicas import Replicas
-from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
+from cotswold.replicas.evaluator import Evaluator, EvaluatorError
+from cotswold.replicas.replicas import Replicas
+from cotswold.replicas.snapshot import Snapshot
 from cotswold.run import Metrics, Recorder
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED

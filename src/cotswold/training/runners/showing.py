@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from cotswold.cluster.replicas import Replicas
+from cotswold.replicas.replicas import Replicas
 from cotswold.run import Recorder
 
 SHOW_SECONDS = 0.5

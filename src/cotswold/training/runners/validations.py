@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from cotswold.cluster.evaluator import Evaluator
+from cotswold.replicas.evaluator import Evaluator
 from cotswold.run import Recorder
 from cotswold.training.runners.saving import Saving
 from cotswold.wire.lifecycle import Judged

@@ -1,7 +1,7 @@
 """How replicas and their servers come up: what they are asked to be, what each process is told.
 
 Knows: the settings and their limits, the order of it, servers with and without copies. Does not know: what
-is asked of them afterwards (`cluster.replicas`).
+is asked of them afterwards (`replicas.replicas`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,15 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
-from cotswold.cluster.bucket_conversation import USUAL_SECONDS, BucketConversation
 from cotswold.cluster.cluster_secret import handed_on
 from cotswold.cluster.description import NAME_LETTERS, Description
-from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.fitting import check_description, check_messages
 from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.outward import Outward
-from cotswold.cluster.replica_conversation import ReplicaConversation
-from cotswold.cluster.roles.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
 from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
@@ -47,6 +42,11 @@ from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
+from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
+from cotswold.replicas.coordinator_loop import ReplicaConversation
+from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
+from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, BucketConversation
+from cotswold.replicas.snapshot import Snapshot
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Made, Serving
 from cotswold.wire.messenger import Letter, Post

@@ -22,17 +22,17 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Task
-from cotswold.cluster.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.replica_opening import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.paramserver.core.dispatcher import State
+from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
+from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
+from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.startup import OpenedReplicas, ReplicaOpening, ReplicaSettings
 from cotswold.shards.core.sample_ledger import Account, Samples
 from cotswold.shards.runtime.chunked_read import Ask, Pieces
 from cotswold.transport import Endpoint
@@ -42,8 +42,8 @@ from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.ranges import size as size_of
 
 PRELOADED = (
-    *("torch", "cotswold.cluster.roles.replica", "cotswold.paramserver.runtime.server_process"),
-    "cotswold.cluster.roles.evaluator",
+    *("torch", "cotswold.replicas.replica_process", "cotswold.paramserver.runtime.server_process"),
+    "cotswold.replicas.evaluator_process",
 )
 """What whoever starts processes imports once."""
 _LAST_SECONDS = 2.0

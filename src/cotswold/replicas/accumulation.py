@@ -30,10 +30,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cotswold.cluster.roles.vectors import Vectors
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.paramserver.core.replica import StepTask
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.replicas.vectors import Vectors
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import Layout
 from cotswold.shards.runtime.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork

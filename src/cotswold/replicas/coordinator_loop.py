@@ -14,8 +14,8 @@ from typing import get_args
 from cotswold import wire as m
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.watching import Watching
 from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.replicas.monitor import Watching
 from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
 from cotswold.wire.messenger import AnyMessage, Post
 

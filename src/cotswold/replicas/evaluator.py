@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.errors import MachineError
 from cotswold.host import Call
+from cotswold.replicas.coordinator_loop import ReplicaConversation
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
 from cotswold.wire.messenger import AnyMessage

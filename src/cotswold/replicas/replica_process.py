@@ -20,16 +20,16 @@ from dataclasses import replace
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.cluster.roles.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_device import compute_on
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError
 from cotswold.paramserver.core.rank_fanout import Ranks, name_of
 from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
+from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
+from cotswold.replicas.vectors import vectors_like
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of, products_of
 from cotswold.shards.runtime.work import (
