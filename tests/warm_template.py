@@ -56,8 +56,8 @@ MODULES = (
     "cotswold.batch.runtime.worker_process",
     "cotswold.paramserver.runtime.server_process",
     "cotswold.replicas.replica_process",
-    "cotswold.cluster.roles.keeper",
-    "cotswold.cluster.roles.controller",
+    "cotswold.replication.runtime.server_process",
+    "cotswold.replication.runtime.controller_process",
     "cotswold.cluster.roles.data_server",
 )
 """Modules that the template imports before it forks."""

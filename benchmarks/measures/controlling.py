@@ -18,11 +18,11 @@ from math import log
 import msgpack
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.leading import Read, Transact, Wish
-from cotswold.server.control.reign import FromServers
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.claims import Claims as KeeperClaims
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.leader import FromServers
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.claims import Claims as KeeperClaims
 from cotswold.wire import (
     Assign,
     Assigned,

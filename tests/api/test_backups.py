@@ -16,17 +16,17 @@ from tests.cluster.blocks.test_renewed_index import spoil, tables
 
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
-from cotswold.cluster import saved_buckets
-from cotswold.cluster.description import Description
-from cotswold.cluster.operating import Operator
-from cotswold.cluster.state import Place
-from cotswold.cluster.state.keeping import Item
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.server.copies.saved import Saved
+from cotswold.replication.client.admin import Operator
+from cotswold.replication.disk import bucket_format as saved_buckets
+from cotswold.replication.metadata import Place
+from cotswold.replication.metadata.interface import Item
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 

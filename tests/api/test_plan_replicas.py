@@ -13,8 +13,8 @@ from tests.training.test_downpour import job_of, recipe_of
 
 from cotswold.api import plan as planned
 from cotswold.api.plan import plan
-from cotswold.cluster.operating import Operator
 from cotswold.errors import MachineError
+from cotswold.replication.client.admin import Operator
 from cotswold.run import Stop
 from cotswold.wire import Looked, ServerSeen
 

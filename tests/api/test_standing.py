@@ -21,10 +21,10 @@ from cotswold.api.standing import (
     made_tokens,
     next_commands,
 )
-from cotswold.cluster.standing import name_at
-from cotswold.cluster.station import Drained
 from cotswold.errors import UserError
 from cotswold.host import Token
+from cotswold.replication.client.standalone_cluster import name_at
+from cotswold.replication.runtime.host_supervisor import Drained
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.token_rotation import FILE_VARIABLE, Rotating, tokens_of_cluster
 from cotswold.wire import CONTROLLERS, Look

@@ -6,7 +6,7 @@ import pytest
 from tests.cli.command import cotswold
 
 from cotswold.cli import cluster_start
-from cotswold.cluster.station import StationSettings
+from cotswold.replication.runtime.host_supervisor import StationSettings
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from tests.cli.command import cotswold
 from cotswold.api.operating import Explained, Overview, in_json
 from cotswold.api.screen import Screen
 from cotswold.cli.cluster_tables import explaining, lines_of, table
-from cotswold.cluster.operating import Operator
 from cotswold.errors import UserError
+from cotswold.replication.client.admin import Operator
 from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen
 

@@ -20,7 +20,7 @@ from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
-from cotswold.server.copies.copying import Way
+from cotswold.replication.replica.settings import Way
 
 PATTERNS, SIZE, BATCH = 1000, 48, 10
 

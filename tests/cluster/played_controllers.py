@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from cotswold.cluster.standing import name_at
 from cotswold.host import Token
+from cotswold.replication.client.standalone_cluster import name_at
 from cotswold.transport import Endpoint
 from cotswold.wire import EventSeen, Look, Looked, Message, RunSeen
 from cotswold.wire.messenger import AnyMessage, Letter, Post

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tests.ports import free_ports
 
-from cotswold.cluster.station import Drained, Station, StationSettings
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.settings import Copying
+from cotswold.replication.runtime.host_supervisor import Drained, Station, StationSettings
 
 
 class Host:

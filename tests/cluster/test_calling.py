@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotswold.cluster.outward import Outward
-from cotswold.cluster.roles.clients import Clients, scoped
-from cotswold.cluster.roles.entitled import wrong
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.standing import controllers_at, place_of
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.standalone_cluster import controllers_at, place_of
+from cotswold.replication.runtime.authorization import wrong
+from cotswold.replication.runtime.client_names import Clients, scoped
 from cotswold.transport import Endpoint
 from cotswold.wire import Here
 from cotswold.wire.messenger import Calling

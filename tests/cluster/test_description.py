@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotswold.cluster.description import NAME_LETTERS, Description, name_in
-from cotswold.cluster.roles import controller as role
-from cotswold.cluster.roles.entitled import wrong
 from cotswold.ops import updates
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import asynchronous_of, said
+from cotswold.replication.run_description import NAME_LETTERS, Description, name_in
+from cotswold.replication.runtime import controller_process as role
+from cotswold.replication.runtime.authorization import wrong
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import (
     COORDINATOR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.cluster.roles.entitled import Entitled, digest_of
+from cotswold.replication.runtime.authorization import Entitled, digest_of
 from cotswold.wire import COORDINATOR, Assigned, Ended, Here
 
 SERVER, STATION = "server-a-0", "station-0f/a"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from cotswold.cluster.operating import Operator
 from cotswold.errors import MachineError
 from cotswold.host import Token
+from cotswold.replication.client.admin import Operator
 from cotswold.wire import Change, FoundSaved, Group, Prepare
 from cotswold.wire.messenger import AnyMessage
 

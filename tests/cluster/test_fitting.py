@@ -10,15 +10,15 @@ import pytest
 from tests.cluster.opened_replicas import SIZE, Opener
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster import fitting
-from cotswold.cluster.description import Description
-from cotswold.cluster.fitting import check_description, check_messages
-from cotswold.cluster.roles.entitled import wrong
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
+from cotswold.replication import limits as fitting
+from cotswold.replication.limits import check_description, check_messages
+from cotswold.replication.run_description import Description
+from cotswold.replication.runtime.authorization import wrong
 from cotswold.shards.core.versions import later
 from cotswold.transport import Endpoint
 from cotswold.wire import Create

@@ -16,10 +16,11 @@ import pytest
 from tests.conftest import FUZZ
 
 import fuzz_frames
-from cotswold.cluster.description import Description
-from cotswold.cluster.roles import entitled, keeper
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.keeper import Keeper
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.run_description import Description
+from cotswold.replication.runtime import authorization as entitled
+from cotswold.replication.runtime import server_process as keeper
 from cotswold.wire import Leased
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.endpoint import EndpointVictim

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from cotswold.cluster.outward import Outward
 from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.controller import ControllerRole, StateThread
-from cotswold.cluster.roles.keeper import KeeperRole
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.ways import Ways
-from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.state import Place
 from cotswold.host import Token
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copy import Role
-from cotswold.server.copies.copying import Copying
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.settings import Copying
+from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
+from cotswold.replication.runtime.networks import Ways
+from cotswold.replication.runtime.server_process import KeeperRole
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.wire import (

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
-from cotswold.cluster.roles.controller import ControllerRole
+from cotswold.replication.runtime.controller_process import ControllerRole
 from cotswold.wire import Here
 from cotswold.wire.lifecycle import Peers
 

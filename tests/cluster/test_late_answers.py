@@ -8,9 +8,9 @@ import pytest
 from tests.cluster.played_controllers import controllers, seen
 from tests.ports import free_ports
 
-from cotswold.cluster.operating import Operator, Whole
 from cotswold.errors import UserError
 from cotswold.host import Token
+from cotswold.replication.client.admin import Operator, Whole
 from cotswold.wire import (
     Change,
     Describe,

@@ -23,9 +23,9 @@ from tests.cluster.test_stations import at
 from tests.cluster.test_stations import token as token
 from tests.ports import free_ports
 
-from cotswold.cluster.operating import Operator
 from cotswold.host import Token
 from cotswold.replicas.replicas import Replicas
+from cotswold.replication.client.admin import Operator
 from cotswold.wire import ServerSeen
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.cluster import naming
-from cotswold.cluster.naming import Names
-from cotswold.cluster.reaching import Reaching
-from cotswold.cluster.standing import controllers_at, place_of, places_by_name
 from cotswold.errors import UserError
+from cotswold.replication.client.standalone_cluster import controllers_at, place_of, places_by_name
+from cotswold.replication.runtime import server_names as naming
+from cotswold.replication.runtime.leader_probe import Reaching
+from cotswold.replication.runtime.server_names import Names
 from cotswold.transport import End, Lost
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.cluster import news
-from cotswold.cluster.news import News
-from cotswold.server.control.events import Events
+from cotswold.replication.client import new_events as news
+from cotswold.replication.client.new_events import News
+from cotswold.replication.controller.event_log import Events
 from cotswold.wire import EventSeen, Looked
 
 _LOST = EventSeen(0.1, "lost", "server-a", "server-a has said nothing for 1 s", "", ())

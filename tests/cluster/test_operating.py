@@ -23,10 +23,10 @@ from tests.ports import free_ports
 from cotswold.api.backups import restore_backup, write_backup
 from cotswold.api.operating import explained, operator, overview, run_meant
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster.operating import Operator
-from cotswold.cluster.station import DISKS, STATE, Drained
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
+from cotswold.replication.client.admin import Operator
+from cotswold.replication.runtime.host_supervisor import DISKS, STATE, Drained
 
 pytestmark = pytest.mark.slow
 Cluster = tuple[Host, str, Operator]

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotswold.cluster.description import Description
-from cotswold.cluster.recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
-from cotswold.cluster.saved_buckets import write_saved
-from cotswold.cluster.state import Place
 from cotswold.errors import UserError
 from cotswold.optim.updates import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
-from cotswold.server.control.leading import CLUSTER, LEADER
-from cotswold.server.control.map import Map
-from cotswold.server.copies.saved import ASIDE, Saved
+from cotswold.replication.controller.bucket_map import Map
+from cotswold.replication.controller.leader_election import CLUSTER, LEADER
+from cotswold.replication.disk.bucket_format import write_saved
+from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER, found_on, recover, recover_alone
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.saved_bucket import ASIDE, Saved
+from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
 

@@ -6,9 +6,9 @@ import select
 from pathlib import Path
 from typing import Any
 
-from cotswold.cluster.roles.controller import Found, StateThread
-from cotswold.cluster.state import Place
-from cotswold.server.control.leading import Read, Transact, Wish
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.metadata import Place
+from cotswold.replication.runtime.controller_process import Found, StateThread
 from measures.fuzzing.controller import ControllerVictim
 
 

@@ -13,12 +13,12 @@ from tests.cluster.standing import standing
 from tests.cluster.test_kept_copies import check_tallies
 from tests.cluster.test_stations import at
 
-from cotswold.cluster.operating import Operator
 from cotswold.errors import MachineError
 from cotswold.files import replace_file
 from cotswold.host import ForkServer, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.replicas.replicas import Replicas
+from cotswold.replication.client.admin import Operator
 from cotswold.transport.token_rotation import FILE_VARIABLE
 
 pytestmark = pytest.mark.soak

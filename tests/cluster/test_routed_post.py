@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from cotswold.cluster.routed_post import RoutedPost
 from cotswold.host import Token
+from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.transport import Endpoint
 from cotswold.wire import CONTROLLERS, Find
 from cotswold.wire.lifecycle import Give

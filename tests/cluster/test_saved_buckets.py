@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.cluster.blocks.test_renewed_index import spoil, tables
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, DamagedError, Snapshot
-from cotswold.cluster.blocks.database import Database
-from cotswold.cluster.roles.disk import Disk, open_disk
-from cotswold.cluster.saved_buckets import read_saved, snapshot_of, write_saved
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
-from cotswold.server.copies.saved import Saved
+from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, Snapshot
+from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, write_saved
+from cotswold.replication.disk.index import Database
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.runtime.disk import Disk, open_disk
 from cotswold.wire import Change
 
 BYTES, VECTORS = 8192, ("weights", "squares")

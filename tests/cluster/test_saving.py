@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
-from cotswold.cluster.roles import disk as module
-from cotswold.cluster.roles import saving as saving_module
-from cotswold.cluster.roles.disk import Disk
-from cotswold.cluster.roles.saving import GIVEN_AFTER, GIVEN_AFTER_LEAST, Saving
 from cotswold.errors import DiskFullError
-from cotswold.server.copies.saved import Saved
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.runtime import disk as module
+from cotswold.replication.runtime import persistence as saving_module
+from cotswold.replication.runtime.disk import Disk
+from cotswold.replication.runtime.persistence import GIVEN_AFTER, GIVEN_AFTER_LEAST, Saving
 from cotswold.wire import Change
 
 FLUSH_SECONDS = 0.4

@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 
 from cotswold.cluster.listening import TroubleError
-from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.standing import StandingServers
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.monitor import Watching
 from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.standalone_cluster import StandingServers
 from cotswold.wire import Create, EventSeen, Looked, Remove, RunSeen
 
 OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"

@@ -15,13 +15,13 @@ from tests.cluster.standing import settings_of
 from tests.cluster.test_staff import Machines
 from tests.ports import free_ports
 
-from cotswold.cluster import station as module
-from cotswold.cluster.standing import controllers_at
-from cotswold.cluster.state import SqliteState
-from cotswold.cluster.station import Drained, Station, StationSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.host import Token
+from cotswold.replication.client.standalone_cluster import controllers_at
+from cotswold.replication.metadata import SqliteState
+from cotswold.replication.runtime import host_supervisor as module
+from cotswold.replication.runtime.host_supervisor import Drained, Station, StationSettings
 from cotswold.transport.address import Address
 from cotswold.wire import Described, Draining
 
@@ -44,7 +44,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
-        monkeypatch.setattr("cotswold.cluster.naming.replace_file", self.write)
+        monkeypatch.setattr("cotswold.replication.runtime.server_names.replace_file", self.write)
 
     def write(self, path: Path, content: bytes) -> None:
         if self.is_full:

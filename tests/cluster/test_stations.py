@@ -18,12 +18,12 @@ from tests.cluster.test_disks_of_servers import Events, check_after_losses, told
 from tests.cluster.test_kept_copies import check_tallies, tallied
 from tests.ports import free_ports
 
-from cotswold.cluster.operating import Operator
-from cotswold.cluster.state import Place
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.replicas import startup as replica_opening
+from cotswold.replication.client.admin import Operator
+from cotswold.replication.metadata import Place
 from cotswold.wire import NotLeading
 
 pytestmark = pytest.mark.slow

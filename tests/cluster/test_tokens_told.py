@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.controller import ControllerRole, StateThread
-from cotswold.cluster.roles.keeper import KeeperRole
-from cotswold.cluster.roles.ways import Ways
-from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring, KeyringFile
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.settings import Copying
+from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
+from cotswold.replication.runtime.networks import Ways
+from cotswold.replication.runtime.server_process import KeeperRole
 from cotswold.transport import Endpoint
 from cotswold.transport import token_rotation as rotating
 from cotswold.transport.token_rotation import Rotating

@@ -9,11 +9,11 @@ import pytest
 from tests.cluster.played_controllers import controllers, seen
 from tests.ports import free_ports
 
-from cotswold.cluster.operating import Operator
-from cotswold.cluster.standing import name_at, places_by_name
-from cotswold.cluster.unreached import why_unreached
 from cotswold.errors import MachineError
 from cotswold.host import Token
+from cotswold.replication.client.admin import Operator
+from cotswold.replication.client.standalone_cluster import name_at, places_by_name
+from cotswold.replication.client.unreachable import why_unreached
 from cotswold.transport import End, Endpoint, Lost
 from cotswold.transport import outgoing as connection
 from cotswold.transport.address import Address

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.leading import Read, Transact, Wish
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.saved import disk_of
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import (
     Assign,
     Assigned,

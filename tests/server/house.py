@@ -8,9 +8,9 @@ from typing import cast
 from cotswold.optim.updates import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.keeper import Keeper
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.wire import (

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.server.desk import PATIENCE, Cluster
 from tests.server.test_clusters import another, drained
 
-from cotswold.server.control.electing import Cause, Election
-from cotswold.server.control.leading import Transact
-from cotswold.server.control.loads import Loads
-from cotswold.server.control.map import read_group
-from cotswold.server.control.settings import Control
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.replication.controller.election import Cause, Election
+from cotswold.replication.controller.leader_election import Transact
+from cotswold.replication.controller.load_index import Loads
+from cotswold.replication.controller.settings import Control
 from cotswold.wire import Drain, Fence, Fenced, Group
 
 THREE, TWO, ONE = Control(copies=3), Control(copies=2), Control(copies=1)

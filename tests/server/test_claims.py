@@ -6,11 +6,11 @@ import pytest
 from tests.server.desk import Cluster, Desk, State
 from tests.server.test_clusters import contents
 
-from cotswold.server.control import controller as controlling
-from cotswold.server.control.leading import BEAT, Read, Transact
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.keeper import Keeper
+from cotswold.replication.controller import controller as controlling
+from cotswold.replication.controller.leader_election import BEAT, Read, Transact
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
 from cotswold.wire import Assign, Ended, Group, Here, Leased
 from cotswold.wire.names import bucket_of
 

@@ -1,4 +1,4 @@
-"""Controllers, one message after the other: what the tables in `server.control` say."""
+"""Controllers, one message after the other: what the tables in `replication.controller` say."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import pytest
 from tests.server.desk import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
 
-from cotswold.server.control.board import Board
-from cotswold.server.control.confirming import Confirming
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.draining import Drains
-from cotswold.server.control.electing import Election
-from cotswold.server.control.elections import Elections
-from cotswold.server.control.filling import Filling
-from cotswold.server.control.leading import Leading, Read, Standing, Transact
-from cotswold.server.control.map import items_of
-from cotswold.server.control.sentences import waits
-from cotswold.server.control.servers import Servers
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.saved import disk_of, restored_on
+from cotswold.replication.controller.bucket_map import items_of
+from cotswold.replication.controller.cluster_view import Board
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.drain import Drains
+from cotswold.replication.controller.election import Election
+from cotswold.replication.controller.election_manager import Elections
+from cotswold.replication.controller.event_text import waits
+from cotswold.replication.controller.leader_election import Leading, Read, Standing, Transact
+from cotswold.replication.controller.removal_check import Confirming
+from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.server_registry import Servers
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.saved_bucket import disk_of, restored_on
 from cotswold.wire import (
     Assign,
     Caught,

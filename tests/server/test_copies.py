@@ -1,4 +1,4 @@
-"""Copies of a bucket, one message after the other: what the tables in `server.copies` say."""
+"""Copies of a bucket, one message after the other: what the tables in `replication.replica` say."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.server.house import BUCKET, GROUP, SHARDS, House, push, said
 from cotswold.optim.updates import Adagrad
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Role
-from cotswold.server.copies.copying import Copying
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lent, Lists, ListUpdates
 from cotswold.wire import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.server.house import BUCKET, GROUP, House, contents, push, said
 
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.lease import DRIFT, Lease
-from cotswold.server.copies.peers import DEAF, Neighbours, Offer, Peers, is_silent
-from cotswold.server.copies.routing import Router
+from cotswold.replication.client.router import Router
+from cotswold.replication.replica.follower_progress import DEAF, Neighbours, Offer, Peers, is_silent
+from cotswold.replication.replica.lease import DRIFT, Lease
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
 from cotswold.wire import (
     CONTROLLERS,
     COORDINATOR,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.server.house import BUCKET, House, contents, push, said
 
 from cotswold.paramserver.core.durability import Saving
-from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.copy import Role
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.peers import NOTHING
-from cotswold.server.copies.saved import Saved, disk_of, next_of, restored_on
+from cotswold.replication.controller.disk_recovery import Revival
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.follower_progress import NOTHING
+from cotswold.replication.replica.saved_bucket import Saved, disk_of, next_of, restored_on
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.shards.core.versions import behind, later
 from cotswold.wire import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.server.house import BUCKET, GROUP, House, push
 
-from cotswold.server.copies.copying import Copying
+from cotswold.replication.replica.settings import Copying
 from cotswold.wire import OfBucket, PulledNewer, PullNewer, Send
 
 _WINDOW = 4

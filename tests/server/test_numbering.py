@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotswold.paramserver.core.update_sequence import Numbered, Origin
-from cotswold.server.copies.lease import Lease
+from cotswold.replication.replica.lease import Lease
 from cotswold.wire import Admitted
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cotswold.server.copies.spreading import Spreading
+from cotswold.replication.replica.flush_schedule import Spreading
 
 TICK = 0.02
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cotswold.cluster.operating import Operator
-    from cotswold.cluster.state import Place, State
-    from cotswold.cluster.state.keeping import Item
-    from cotswold.server.copies.saved import Saved
+    from cotswold.replication.client.admin import Operator
+    from cotswold.replication.metadata import Place, State
+    from cotswold.replication.metadata.interface import Item
+    from cotswold.replication.replica.saved_bucket import Saved
     from cotswold.wire import Group
 
 FORMAT = 1
@@ -43,8 +43,8 @@ def write_backup(of: Operator, folder: Path, run: str | None, progress: Progress
     or a run has not all of its buckets; then nothing of the folder is left.
     """
     from cotswold.api.operating import run_meant
-    from cotswold.cluster.saved_buckets import write_saved
     from cotswold.files import replace_file
+    from cotswold.replication.disk.bucket_format import write_saved
     from cotswold.wire.names import is_run, run_of
     from cotswold.words import counted
 
@@ -104,7 +104,7 @@ class _Vectors:
     """Those of one run, whole."""
 
     def __init__(self, description: str) -> None:
-        from cotswold.cluster.description import Description
+        from cotswold.replication.run_description import Description
 
         self._description = Description.of(description)
         self._shards = {each.number: each for each in self._description.shards}
@@ -155,12 +155,12 @@ def restore_backup(
     Raises UserError where there is no backup or the folder has a cluster, FormatError where it is another's,
     StoreError for damage; then nothing of it is left.
     """
-    from cotswold.cluster.naming import FILE as NAMES
-    from cotswold.cluster.saved_buckets import write_saved
-    from cotswold.cluster.state import Place
-    from cotswold.cluster.station import DISKS, STATE, StationSettings
     from cotswold.files import replace_file
-    from cotswold.server.copies.saved import restored_on
+    from cotswold.replication.disk.bucket_format import write_saved
+    from cotswold.replication.metadata import Place
+    from cotswold.replication.replica.saved_bucket import restored_on
+    from cotswold.replication.runtime.host_supervisor import DISKS, STATE, StationSettings
+    from cotswold.replication.runtime.server_names import FILE as NAMES
     from cotswold.wire import Group
     from cotswold.words import counted
 
@@ -195,7 +195,7 @@ def restore_backup(
 
 def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -> None:
     """Write down who has what, all or none."""
-    from cotswold.server.control.map import items_of
+    from cotswold.replication.controller.bucket_map import items_of
 
     done: list[Sequence[Item]] = []
     try:
@@ -212,7 +212,7 @@ def _put_state(state: State, runs: Mapping[str, str], groups: Sequence[Group]) -
 
 def _start_command(folder: Path, at: str, name: str, place: Place | None, controllers: str | None) -> str:
     """That which starts the host into whose folder something was restored."""
-    from cotswold.cluster.state import Place
+    from cotswold.replication.metadata import Place
 
     given: dict[str, object] = {"folder": folder, "listen": at, "name": name, "controllers": controllers}
     if place is not None:
@@ -229,7 +229,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     room for a copy of the buckets' index.
     """
     from cotswold.checkpoint import Checkpoints
-    from cotswold.cluster.saved_buckets import apart
+    from cotswold.replication.disk.bucket_format import apart
     from cotswold.run.verifying import verify_checkpoint
 
     try:
@@ -262,8 +262,8 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
 
 def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
     """As `read_saved` of a backup's buckets, or of a copy of them; damage is told as that of the backup."""
-    from cotswold.cluster.blocks.damage import REMEDIES
-    from cotswold.cluster.saved_buckets import read_saved
+    from cotswold.replication.disk.bucket_format import read_saved
+    from cotswold.replication.disk.corruption import REMEDIES
 
     try:
         if not (buckets / "format.json").is_file():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.server.copies.copying import short_in_words
+from cotswold.replication.replica.settings import short_in_words
 from cotswold.words import counted
 
 SILENT_SECONDS = 2.0

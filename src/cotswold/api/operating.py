@@ -14,7 +14,7 @@ from cotswold.api.standing import cluster_tokens
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.cluster.operating import Operator
+    from cotswold.replication.client.admin import Operator
     from cotswold.wire import EventSeen, Looked, ServerSeen
     from cotswold.wire.lifecycle import CopySeen, Reported
 
@@ -60,7 +60,7 @@ class Explained:
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> Operator:
     """Whoever operates the cluster with these controllers, which are named with commas, or one by one."""
     from cotswold.api.progress import say
-    from cotswold.cluster.operating import Operator
+    from cotswold.replication.client.admin import Operator
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from cotswold.api.doing import bytes_in_words
 from cotswold.api.host_events import EventFile
 from cotswold.errors import UserError
-from cotswold.server.control.sentences import GATHERED, OF_BUCKETS
+from cotswold.replication.controller.event_text import GATHERED, OF_BUCKETS
 from cotswold.words import counted
 
 if TYPE_CHECKING:
-    from cotswold.cluster.station import Drained, StationSettings
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
+    from cotswold.replication.runtime.host_supervisor import Drained, StationSettings
     from cotswold.run import Stop
 
 EVENTS = "events.jsonl"
@@ -70,7 +70,7 @@ def serve_host(
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:
     """Have this host serve until ``stop``; what happens is said, and written into the host's folder."""
-    from cotswold.cluster.station import Station
+    from cotswold.replication.runtime.host_supervisor import Station
 
     settings.folder.mkdir(parents=True, exist_ok=True)
     with EventFile(settings.folder / EVENTS, say) as file:
@@ -128,8 +128,8 @@ def few_servers(settings: StationSettings) -> str:
 
 def next_commands(settings: StationSettings, token: Token | KeyringFile) -> str:
     """What is typed next, to look at the cluster and to train on it."""
-    from cotswold.cluster.standing import places_by_name
     from cotswold.host.keyring import KeyringFile
+    from cotswold.replication.client.standalone_cluster import places_by_name
 
     places = ",".join(places_by_name(settings.controllers).values())
     setting = shlex.quote(f'cluster.parameter_servers="{places}"')

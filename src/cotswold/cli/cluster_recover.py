@@ -55,10 +55,10 @@ def recover(
     """
     from cotswold.api.progress import say
     from cotswold.cli.cluster_start import state_place
-    from cotswold.cluster.recovery import found_on, recover
-    from cotswold.cluster.station import DISKS, STATE
     from cotswold.errors import UserError
     from cotswold.files import DirectoryLock
+    from cotswold.replication.disk_recovery import found_on, recover
+    from cotswold.replication.runtime.host_supervisor import DISKS, STATE
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     if lacking := [each for each in (folder, *others) if not (each / DISKS).is_dir()]:

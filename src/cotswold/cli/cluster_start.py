@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from cotswold.cluster.state import Place
-    from cotswold.cluster.station import StationSettings
     from cotswold.host import Token
     from cotswold.host.keyring import KeyringFile
+    from cotswold.replication.metadata import Place
+    from cotswold.replication.runtime.host_supervisor import StationSettings
 
 _STOPPING = (
     "stopping: the processes of this host end; on SIGTERM other servers take over first, for 25 s at most; "
@@ -109,10 +109,10 @@ def start(
         Whether everything between hosts is encrypted.
     """
     from cotswold.api.standing import made_tokens
-    from cotswold.cluster.station import StationSettings
     from cotswold.errors import UserError
-    from cotswold.server.control.settings import Control
-    from cotswold.server.copies.copying import Copying
+    from cotswold.replication.controller.settings import Control
+    from cotswold.replication.replica.settings import Copying
+    from cotswold.replication.runtime.host_supervisor import StationSettings
 
     try:
         control = Control(copies=copies, least=copies_min)
@@ -196,8 +196,8 @@ def add(
         Whether everything between hosts is encrypted.
     """
     from cotswold.api.standing import cluster_tokens
-    from cotswold.cluster.station import StationSettings
-    from cotswold.server.copies.copying import Copying
+    from cotswold.replication.replica.settings import Copying
+    from cotswold.replication.runtime.host_supervisor import StationSettings
 
     settings = StationSettings(
         at=listen,
@@ -232,8 +232,8 @@ def state_place(
     etcd: str | None, ca: Path | None, certificate: Path | None, key: Path | None, prefix: str
 ) -> Place | None:
     """The etcd in which controllers keep their state; None where none is named."""
-    from cotswold.cluster.state import Place
     from cotswold.errors import UserError
+    from cotswold.replication.metadata import Place
 
     if etcd is None:
         if ca or certificate or key:

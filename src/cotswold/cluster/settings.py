@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cotswold.errors import UserError
-from cotswold.server.control.settings import MOST_COPIES
-from cotswold.server.copies.copying import Copying, Way
+from cotswold.replication.controller.settings import MOST_COPIES
+from cotswold.replication.replica.settings import Copying, Way
 
 _SILENCES = 3
 Travel = Literal["bunyip", "sandblaster"]

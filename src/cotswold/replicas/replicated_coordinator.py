@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
-from cotswold.cluster.keepers import Keepers
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.standing import StandingServers
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaConversation
 from cotswold.replicas.restored_versions import Restoring, told
 from cotswold.replicas.run_metrics import SinceBegun
-from cotswold.server.control.sentences import GATHERED
+from cotswold.replication.client.standalone_cluster import StandingServers
+from cotswold.replication.controller.event_text import GATHERED
+from cotswold.replication.runtime.run_cluster import Keepers
 from cotswold.wire.lifecycle import Count, Counts, Happened, Serving
 from cotswold.wire.messenger import AnyMessage
 from cotswold.words import counted

@@ -22,16 +22,9 @@ from torch import Tensor
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
 from cotswold.cluster.cluster_secret import handed_on
-from cotswold.cluster.description import NAME_LETTERS, Description
-from cotswold.cluster.fitting import check_description, check_messages
-from cotswold.cluster.keepers import CONTROLLER, Keepers
 from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.outward import Outward
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.routed_post import RoutedPost
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.standing import StandingServers, controllers_at, places_by_name
-from cotswold.cluster.unreached import why_none_leads, why_unreached
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
@@ -47,6 +40,13 @@ from cotswold.replicas.coordinator_loop import ReplicaConversation
 from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
 from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, BucketConversation
 from cotswold.replicas.snapshot import Snapshot
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.standalone_cluster import StandingServers, controllers_at, places_by_name
+from cotswold.replication.client.unreachable import why_none_leads, why_unreached
+from cotswold.replication.limits import check_description, check_messages
+from cotswold.replication.run_description import NAME_LETTERS, Description
+from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import Made, Serving
 from cotswold.wire.messenger import Letter, Post

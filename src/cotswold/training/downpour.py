@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.cluster.keepers import DISKS
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
@@ -26,6 +25,7 @@ from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot
 from cotswold.replicas.startup import ReplicaSettings
+from cotswold.replication.runtime.run_cluster import DISKS
 from cotswold.run import Recorder
 from cotswold.training.batch import described
 from cotswold.training.data_feed import pool_argument, pool_of

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 
 BUCKETS = tuple(f"bucket {number}" for number in range(4))
 BLOCKS = tuple(BlockKey(vector, shard) for vector in ("weights", "squares") for shard in range(3))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.cluster.blocks.states import BLOCKS, BUCKETS, changes_at, snapshot, state_at
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Damage, DamagedError, Head, Snapshot
-from cotswold.cluster.blocks.damage import RecordError
-from cotswold.cluster.blocks.database import Database
-from cotswold.cluster.blocks.manifest import check_manifest
-from cotswold.cluster.blocks.records import Block, head_key, head_record
 from cotswold.errors import StoreError, UserError
+from cotswold.replication.disk import BlockKey, BlockStore, Damage, DamagedError, Head, Snapshot
+from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.index import Database
+from cotswold.replication.disk.manifest import check_manifest
+from cotswold.replication.disk.records import Block, head_key, head_record
 
 INDEX = 3
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Flusher, Policy, Snapshot, WriteFailed, Written
 from cotswold.errors import DiskFullError
+from cotswold.replication.disk import BlockKey, BlockStore, Flusher, Policy, Snapshot, WriteFailed, Written
 
 KEY = BlockKey("weights", 0)
 AT_ONCE = Policy(retry_seconds=0.01)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
-from cotswold.cluster.blocks.database import Database
 from cotswold.errors import DiskFullError
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk.index import Database
 
 MIB = 1 << 20
 KEY = BlockKey("weights", 0)

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.blocks.states import state_at
 from tests.warm import PYTHON
 
-from cotswold.cluster.blocks import BlockStore
+from cotswold.replication.disk import BlockStore
 
 KILLS = 12
 

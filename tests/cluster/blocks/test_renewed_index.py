@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.cluster.blocks.states import BUCKETS, snapshot, state_at
 
-from cotswold.cluster.blocks import BlockStore, DamagedError, Renewed
-from cotswold.cluster.blocks.database import CorruptError, Database
 from cotswold.errors import MachineError, StoreError
+from cotswold.replication.disk import BlockStore, DamagedError, Renewed
+from cotswold.replication.disk.index import CorruptError, Database
 
 INDEX = 3
 
@@ -133,7 +133,7 @@ def test_what_rocksdb_finds_as_it_merges_tables_is_healed_by_the_next_write(
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
         with monkeypatch.context() as patch:
-            patch.setattr("cotswold.cluster.blocks.database.seal_manifest", _corrupt)
+            patch.setattr("cotswold.replication.disk.index.seal_manifest", _corrupt)
             with pytest.raises(StoreError, match="checksum mismatch"):
                 store.write(snapshot(BUCKETS[0], INDEX + 1))
         store.write(snapshot(BUCKETS[0], INDEX + 1))

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
-from cotswold.cluster.blocks import segments as module
-from cotswold.cluster.blocks.damage import RecordError
-from cotswold.cluster.blocks.packing import packed, unpacked
-from cotswold.cluster.blocks.segments import Segments
 from cotswold.errors import MachineError
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import segments as module
+from cotswold.replication.disk.compression import packed, unpacked
+from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.segments import Segments
 
 KIB = 1 << 10
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 from tests.cluster.blocks.states import snapshot
 
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
 from cotswold.errors import BusyError, FormatError, MachineError, StoreError, UserError
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 KEYS = st.builds(BlockKey, NAMES | st.sampled_from("ab"), st.integers(0, 2) | st.just(2**32 - 1))

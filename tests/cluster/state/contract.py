@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing
 import pytest
 from tests.cluster.state.playing import Place, opened, played
 
-from cotswold.cluster.state import State
-from cotswold.cluster.state.keeping import KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
+from cotswold.replication.metadata import State
+from cotswold.replication.metadata.interface import KEY_BYTES_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX
 
 
 class StateContract:

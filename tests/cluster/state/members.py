@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.ports import free_ports
 
-from cotswold.cluster.state import Etcd, EtcdState, Tls
 from cotswold.errors import MachineError
+from cotswold.replication.metadata import Etcd, EtcdState, Tls
 
 _START_SECONDS = 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.warm import PYTHON
 
-from cotswold.cluster.state import Etcd, EtcdState, SqliteState, State
+from cotswold.replication.metadata import Etcd, EtcdState, SqliteState, State
 
 Place = tuple[str, ...]
 """A state in words: ("sqlite", PATH), or ("etcd", PREFIX, ENDPOINT...)."""

@@ -15,10 +15,10 @@ from tests.cluster.state.contract import StateContract
 from tests.cluster.state.members import Members, members
 from tests.cluster.state.playing import Place
 
-from cotswold.cluster.state import Etcd, EtcdState, OutcomeUnknownError
-from cotswold.cluster.state.gateway import RANGE, Gateway
 from cotswold.errors import ClusterError, MachineError, StoreError
 from cotswold.files.untrusted import Object
+from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
+from cotswold.replication.metadata.etcd_http import RANGE, Gateway
 from cotswold.testing import stopped
 
 _GOES_ON_SECONDS = 15

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cotswold.cluster.state import Etcd, EtcdState, OutcomeUnknownError
 from cotswold.errors import MachineError
+from cotswold.replication.metadata import Etcd, EtcdState, OutcomeUnknownError
 
 HEADER = {"cluster_id": "7", "revision": "1"}
 _TRANSACTION = "/v3/kv/txn"
@@ -164,7 +164,7 @@ def test_a_connection_that_a_member_has_closed_since_is_no_reason_for_doubt(
 def test_an_answer_without_end_is_not_read(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.cluster.state.gateway.ANSWER_BYTES_MAX", 10_000)
+    monkeypatch.setattr("cotswold.replication.metadata.etcd_http.ANSWER_BYTES_MAX", 10_000)
     two[0].reply = two[1].reply = sending(200, b" " * 200_000)
     with (
         state_of(two) as state,

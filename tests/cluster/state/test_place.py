@@ -9,10 +9,10 @@ import pytest
 from tests.cluster.state.test_gateway import Member, trickle
 from tests.cluster.state.test_gateway import two as two
 
-from cotswold.cluster.state import OutcomeUnknownError, Place
 from cotswold.errors import UserError
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.lease import DRIFT
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import OutcomeUnknownError, Place
+from cotswold.replication.replica.lease import DRIFT
 
 
 def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Member]) -> None:

@@ -15,8 +15,8 @@ import pytest
 from tests.cluster.state.contract import StateContract
 from tests.cluster.state.playing import KEYS, Place, played
 
-from cotswold.cluster.state import OutcomeUnknownError, SqliteState
 from cotswold.errors import CotswoldError, DiskFullError, FormatError, MachineError, StoreError, UserError
+from cotswold.replication.metadata import OutcomeUnknownError, SqliteState
 
 KILLS = 8
 

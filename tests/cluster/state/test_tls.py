@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.state.members import Members, members
 
-from cotswold.cluster.state import Etcd, EtcdState, Tls
 from cotswold.errors import MachineError
+from cotswold.replication.metadata import Etcd, EtcdState, Tls
 from cotswold.testing import Authority
 
 

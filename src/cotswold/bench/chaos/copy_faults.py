@@ -11,11 +11,11 @@ from typing import Any
 
 from cotswold.bench.chaos.planting import Fault, never
 from cotswold.paramserver.core.sessions import Session, Sessions
-from cotswold.server.copies.contents import Contents, Difference
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import Peers
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.bucket_state import Contents, Difference
+from cotswold.replication.replica.follower_progress import Peers
+from cotswold.replication.replica.lease import Lease
+from cotswold.replication.replica.server import Keeper
 from cotswold.wire import Caught, Fence, Fenced, Group, Prepare, Send
 
 _Any = Any

@@ -14,12 +14,12 @@ from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import Saving
 from cotswold.paramserver.core.shard_metadata import Books
 from cotswold.paramserver.core.update_server import Updates
-from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.peers import Neighbours, Peers
-from cotswold.server.copies.saved import Saved
+from cotswold.replication.controller.disk_recovery import Revival
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.follower_progress import Neighbours, Peers
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.server import Keeper
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.wire import Change, FoundSaved, Group, Ranges, Send

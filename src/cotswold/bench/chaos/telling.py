@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cotswold.bench.chaos.life import Life
 from cotswold.bench.chaos.world import World
-from cotswold.server.control.map import read_group
+from cotswold.replication.controller.bucket_map import read_group
 from cotswold.wire import (
     Applied,
     Assign,

@@ -13,7 +13,7 @@ from cotswold.bench.chaos.cast import Cast
 from cotswold.bench.chaos.training import Training
 from cotswold.bench.chaos.window import Window
 from cotswold.bench.chaos.world import World
-from cotswold.server.copies.saved import Saved, disk_of
+from cotswold.replication.replica.saved_bucket import Saved, disk_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
 from cotswold.wire import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.wire.names import bucket_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
 from cotswold.bench.server.served import RUN, heard
-from cotswold.cluster.routed_post import RoutedPost
 from cotswold.errors import MachineError
+from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint
 from cotswold.wire.messenger import AnyMessage, Post

@@ -24,13 +24,13 @@ from cotswold.bench.server.served import (
     write_zeros,
 )
 from cotswold.bench.server.site import Site
-from cotswold.cluster.description import Description
-from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, is_readable
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying, Way
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.settings import Copying, Way
+from cotswold.replication.run_description import Description
 from cotswold.wire.lifecycle import Counts, Finish, Serving
 from cotswold.wire.messenger import AnyMessage, Post
 

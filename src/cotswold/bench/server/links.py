@@ -36,7 +36,7 @@ from cotswold.bench.server.served import Model, forked
 from cotswold.bench.server.site import DATA, LinkedHosts
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
-from cotswold.server.copies.copying import Way
+from cotswold.replication.replica.settings import Way
 from cotswold.testing.hosts import Hosts, why_not
 from cotswold.transport import Endpoint
 from cotswold.wire import Shard

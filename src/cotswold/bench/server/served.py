@@ -40,8 +40,8 @@ ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
 _PRELOADED = (
     "torch",
     "cotswold.paramserver.runtime.server_process",
-    "cotswold.cluster.roles.keeper",
-    "cotswold.cluster.roles.controller",
+    "cotswold.replication.runtime.server_process",
+    "cotswold.replication.runtime.controller_process",
     "cotswold.bench.server.crowd",
     "cotswold.bench.server.raw",
     "cotswold.bench.server.replaying",

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, reach_of
-from cotswold.cluster.roles.clients import scoped
 from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.ways import REPLICATION, UPDATES
 from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
+from cotswold.replication.runtime.client_names import scoped
+from cotswold.replication.runtime.networks import REPLICATION, UPDATES
 from cotswold.testing.hosts import Hosts
 from cotswold.testing.namespaces import entered
 from cotswold.transport import Endpoint
