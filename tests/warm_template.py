@@ -58,7 +58,7 @@ MODULES = (
     "cotswold.replicas.replica_process",
     "cotswold.replication.runtime.server_process",
     "cotswold.replication.runtime.controller_process",
-    "cotswold.cluster.roles.data_server",
+    "cotswold.dataservice.runtime.server_process",
 )
 """Modules that the template imports before it forks."""
 FILES_MOST = 250

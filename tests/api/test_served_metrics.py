@@ -20,8 +20,8 @@ import cotswold
 import cotswold.data
 from cotswold.api.served_metrics import families
 from cotswold.api.serving_data import Made, ServedData, ServedDataStatus
-from cotswold.cluster.data_pool import ServerLine
 from cotswold.data import Preparation, open_source, prepare
+from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.errors import UserError
 from cotswold.run.exposition import exposition
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster.batches import batches_of
 from cotswold.data.making import Batch
+from cotswold.dataservice.runtime.batch_tensors import batches_of
 from cotswold.errors import MachineError
 from cotswold.wire import Supplied
 

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster import data_pool
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.data_lending import Lending, open_lending
-from cotswold.cluster.data_pool import DataPool, PoolSettings, ServerLine, open_pool
-from cotswold.cluster.feeding import DataClient
-from cotswold.cluster.served_feed import ServedFeed
 from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
+from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.runtime import pool as data_pool
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient
+from cotswold.dataservice.runtime.feed import ServedFeed
+from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, ServerLine, open_pool
+from cotswold.dataservice.runtime.remote_servers import Lending, open_lending
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
-from cotswold.server.requests import Asking
 from cotswold.wire import Offer
 
 WORK = "tests.cluster.test_data_pool:in_server"

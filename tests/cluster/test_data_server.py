@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster.roles import data_server
-from cotswold.cluster.roles.data_server import DataServer
+from cotswold.dataservice.runtime import server_process as data_server
+from cotswold.dataservice.runtime.server_process import DataServer
 from cotswold.errors import MachineError, UserError
 from cotswold.transport import Ready
 from cotswold.wire import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied

@@ -12,15 +12,15 @@ import pytest
 import torch
 from tests.cluster.test_data_pool import ASKING, BATCH, check, expected, reading, served, store, until  # noqa: F401  # the fixture
 
-from cotswold.cluster import feeding
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.feeding import DataClient
 from cotswold.data import Store
 from cotswold.data.making import Wanted, together
 from cotswold.data.serving import View
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.runtime import client as feeding
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient
 from cotswold.errors import ClusterError, MachineError
 from cotswold.host import ForkServer, Token
-from cotswold.server.drawing import Drawing
 from cotswold.wire import Supplied
 
 

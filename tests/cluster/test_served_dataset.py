@@ -26,15 +26,15 @@ from torch.utils.data import DataLoader
 
 import cotswold.data
 from cotswold.api.served_dataset import ServedDataset
-from cotswold.cluster.data_pool import DataPool
 from cotswold.data import Store, StoreDataset
 from cotswold.data.making import Batch
 from cotswold.data.order import Rows
 from cotswold.data.serving import ServedStore
+from cotswold.dataservice.core.shared_epochs import Drawn
+from cotswold.dataservice.runtime.pool import DataPool
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
 from cotswold.host.token import VARIABLE
-from cotswold.server.sharing import Drawn
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 200

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import cast
 
-from cotswold.server.drawing import Drawing
-from cotswold.server.pool import Pool
-from cotswold.server.requests import Asking
-from cotswold.server.supplying import Supplying
-from cotswold.server.trainer import Trainer
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.server_queue import Supplying
+from cotswold.dataservice.core.trainer import Trainer
 from cotswold.simulate.data_servers import (
     BEAT_SECONDS,
     DataServerPlayer,

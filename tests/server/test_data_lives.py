@@ -10,13 +10,14 @@ import pytest
 from tests.conftest import FUZZ
 from tests.server.data_trial import ASKING, SILENT_SECONDS, Trial, World
 
-from cotswold.server import requests, sharing
-from cotswold.server.drawing import EpochPass
-from cotswold.server.pool import Pool
-from cotswold.server.requests import Requests
-from cotswold.server.sharing import Sharing
-from cotswold.server.supplying import Supplying
-from cotswold.server.trainer import Trainer
+from cotswold.dataservice.core import request_scheduler as requests
+from cotswold.dataservice.core import shared_epochs as sharing
+from cotswold.dataservice.core.epoch_pass import EpochPass
+from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.request_scheduler import Requests
+from cotswold.dataservice.core.server_queue import Supplying
+from cotswold.dataservice.core.shared_epochs import Sharing
+from cotswold.dataservice.core.trainer import Trainer
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Faults
 from cotswold.wire import Ask, Cancel, Dealt, Draw, Offer, Pending, Send, Supplied, Unsupplied

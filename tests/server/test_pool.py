@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from cotswold.server.drawing import Drawing
-from cotswold.server.pool import Pool
-from cotswold.server.requests import Asking
-from cotswold.server.trainer import Trainer
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.trainer import Trainer
 from cotswold.wire import (
     POOL,
     Ask,

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from cotswold.server.requests import Asking, Requests
-from cotswold.server.supplying import Supplying
+from cotswold.dataservice.core.request_scheduler import Asking, Requests
+from cotswold.dataservice.core.server_queue import Supplying
 from cotswold.wire import Ask, Cancel, Pending, Send, Supplied, Unsupplied
 
 ASKING = Asking(window=4, late=3.0, late_seconds=0.2, retry_seconds=1.0, lonely_seconds=5.0)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cotswold.server import sharing
-from cotswold.server.sharing import Drawn, Sharing, StreamTotals
+from cotswold.dataservice.core import shared_epochs as sharing
+from cotswold.dataservice.core.shared_epochs import Drawn, Sharing, StreamTotals
 from cotswold.wire import Dealt, Draw, Send
 
 SAY = Draw("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3, 2, (), (), False)

@@ -16,9 +16,9 @@ from tests.training.runs import bits, events, finish, last, losses
 from tests.training.small import supervised
 from tests.training.test_data_servers import children, with_servers
 
-from cotswold.cluster.data_pool import PoolSettings
 from cotswold.data import Store
 from cotswold.data.serving import said
+from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
 from cotswold.host.process import family

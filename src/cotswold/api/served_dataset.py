@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from cotswold.api.given import whole
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.feeding import AHEAD_BYTES, DataClient, asking_of, client_at
 from cotswold.data.buffer import Epoch
 from cotswold.data.dataset import worker_of_loader
 from cotswold.data.making import Wanted
 from cotswold.data.order import Buffered, Rows, Split, part_of_rank, part_of_worker
 from cotswold.data.serving import SplitTerms, Terms, View
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, asking_of, client_at
 from cotswold.errors import UserError
 from cotswold.host import Token
-from cotswold.server.drawing import Drawing
 
 LOG = logging.getLogger("cotswold")
 _WINDOW = 8

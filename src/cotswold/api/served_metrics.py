@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from cotswold.api.serving_data import Made, ServedDataStatus
-from cotswold.cluster.data_pool import ServerLine
+from cotswold.dataservice.core.shared_epochs import StreamTotals
+from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.run.exposition import Family, Values, counter, gauge
-from cotswold.server.sharing import StreamTotals
 
 LATE_SECONDS = 3.0
 """A server that has said nothing for so long is late: it says something each second."""

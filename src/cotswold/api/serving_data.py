@@ -21,13 +21,13 @@ from cotswold.errors import UserError
 from cotswold.files import expanded
 
 if TYPE_CHECKING:
-    from cotswold.cluster.data_lending import Lending
-    from cotswold.cluster.data_pool import DataPool, PoolSettings, PoolStatus, ServerLine, TrainerLine
     from cotswold.data import Store
+    from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
+    from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, PoolStatus, ServerLine, TrainerLine
+    from cotswold.dataservice.runtime.remote_servers import Lending
     from cotswold.host import Token
     from cotswold.recipe import Recipe
     from cotswold.run.exposition import Family
-    from cotswold.server.sharing import Drawn, StreamTotals
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
@@ -135,7 +135,7 @@ def serve_data(
     SourceError and RecipeError for samples that are not there, MachineError where processes cannot be
     started, the port is taken, or nobody serves at ``join``.
     """
-    from cotswold.cluster.data_pool import PoolSettings
+    from cotswold.dataservice.runtime.pool import PoolSettings
     from cotswold.recipe.schema.cluster import metrics_place
     from cotswold.transport.host_names import own_address_of
 
@@ -254,8 +254,8 @@ class ServedData(InThread):
     # --- the thread that serves ---
 
     def _serve(self) -> None:
-        from cotswold.cluster.data_lending import open_lending
-        from cotswold.cluster.data_pool import PRELOADED, open_pool
+        from cotswold.dataservice.runtime.pool import PRELOADED, open_pool
+        from cotswold.dataservice.runtime.remote_servers import open_lending
         from cotswold.host import ForkServer
         from cotswold.run.scraping import Scraping
         from cotswold.training.data_feed import WORK

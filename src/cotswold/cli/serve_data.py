@@ -87,7 +87,7 @@ def serve_data(
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say, stages
     from cotswold.api.serving_data import serve_data
-    from cotswold.cluster.data_listening import told
+    from cotswold.dataservice.runtime.server_supervision import told
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range

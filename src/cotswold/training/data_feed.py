@@ -11,12 +11,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.data_pool import PRELOADED, PoolSettings, described
-from cotswold.cluster.feeding import DataClient, asking_of
-from cotswold.cluster.served_feed import ServedFeed
 from cotswold.data import Store
 from cotswold.data.serving import ServedStore, View, said
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient, asking_of
+from cotswold.dataservice.runtime.feed import ServedFeed
+from cotswold.dataservice.runtime.pool import PRELOADED, PoolSettings, described
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Box
 from cotswold.host import Call, ForkServer, Process, Token, raise_on_all, token_of
@@ -217,7 +217,7 @@ def head(
     process can be started."""
     with ExitStack() as opened:
         processes = ForkServer(
-            (*PRELOADED, "cotswold.cluster.roles.data_head", "cotswold.training.data_feed")
+            (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data_feed")
         )
         opened.callback(remove_left_folders)  # it is killed
         opened.callback(processes.close)
@@ -231,7 +231,13 @@ def head(
         }
         output = None if logs is None else logs / "head.log"
         process = processes.start(
-            Call("data-head", "cotswold.cluster.roles.data_head:main", told, {VARIABLE: token.text}, output)
+            Call(
+                "data-head",
+                "cotswold.dataservice.runtime.pool_process:main",
+                told,
+                {VARIABLE: token.text},
+                output,
+            )
         )
         opened.callback(process.end)
         return opened.pop_all(), process

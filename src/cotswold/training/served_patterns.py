@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.feeding import DataClient, asking_of, client_at
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.data import Augmentation, Store
 from cotswold.data.making import Wanted
 from cotswold.data.order import Rows
 from cotswold.data.serving import View, said
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient, asking_of, client_at
 from cotswold.errors import UserError
 from cotswold.host import Token, require_memory, token_of
 from cotswold.host.token import VARIABLE, pool_token_of

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.server.drawing import AskOf, Drawing, EpochPass
-from cotswold.server.requests import Asking, Requests
+from cotswold.dataservice.core.epoch_pass import AskOf, Drawing, EpochPass
+from cotswold.dataservice.core.request_scheduler import Asking, Requests
 from cotswold.wire import (
     POOL,
     Attend,

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotswold.server.requests import Requests
+from cotswold.dataservice.core.request_scheduler import Requests
 from cotswold.wire import POOL, Ask, Dealt, Draw, Send, Supplied
 
 AHEAD = 2

@@ -16,23 +16,23 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.cluster.data_listening import DataListening
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
+from cotswold.dataservice.core.pool import Pool, Supplier
+from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
+from cotswold.dataservice.runtime.server_supervision import DataListening
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
-from cotswold.server.pool import Pool, Supplier
-from cotswold.server.sharing import Drawn, StreamTotals
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.messenger import AnyMessage, Post
 
-PRELOADED = ("torch", "cotswold.cluster.roles.data_server")
+PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
 """What whoever starts data servers imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
@@ -323,7 +323,9 @@ def open_pool(
                 "beat_seconds": settings.beat_seconds,
             }
             output = None if logs is None else logs / f"{name}.log"
-            return Call(name, "cotswold.cluster.roles.data_server:main", told, {VARIABLE: token.text}, output)
+            return Call(
+                name, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}, output
+            )
 
         staff = Staff(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(staff.close)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotswold.cluster.data_listening import told
-from cotswold.cluster.data_pool import open_pool, settings_of
+from cotswold.dataservice.runtime.pool import open_pool, settings_of
+from cotswold.dataservice.runtime.server_supervision import told
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.host import ForkServer, token_of

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from cotswold.cluster.feeding import DataClient
 from cotswold.data.buffer import Epoch
 from cotswold.data.making import Batch, Wanted
 from cotswold.data.order import Order
 from cotswold.data.serving import View
+from cotswold.dataservice.runtime.client import DataClient
 
 
 class ServedFeed:

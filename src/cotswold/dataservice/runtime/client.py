@@ -1,7 +1,7 @@
 """Batches that data servers make, for a reader of this process.
 
 Knows: endpoints, one thread that carries messages. Does not know: who asks which server when
-(`server.requests`), tensors (`cluster.batches`), the order of samples.
+(`dataservice.core.request_scheduler`), tensors (`dataservice.runtime.batch_tensors`), the order of samples.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Self
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.batches import batches_of, window_bytes
 from cotswold.cluster.own_process import OwnProcess
 from cotswold.cluster.roles.own_host import own_host
 from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
+from cotswold.dataservice.core.epoch_pass import Drawing, EpochPass
+from cotswold.dataservice.core.request_scheduler import Asking
+from cotswold.dataservice.core.trainer import BEATS, Trainer
+from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.host.token import VARIABLE
-from cotswold.server.drawing import Drawing, EpochPass
-from cotswold.server.requests import Asking
-from cotswold.server.trainer import BEATS, Trainer
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of

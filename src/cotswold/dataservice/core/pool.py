@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cotswold.server.sharing import Sharing
+from cotswold.dataservice.core.shared_epochs import Sharing
 from cotswold.wire import Attend, Depart, Dismiss, Draw, Offer, Roster, Send
 
 

@@ -18,15 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.cluster.data_listening import DataListening
-from cotswold.cluster.data_pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.roles.own_host import Reach, own_host
 from cotswold.cluster.staff import Staff
+from cotswold.dataservice.core.pool import Supplier
+from cotswold.dataservice.runtime.pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
+from cotswold.dataservice.runtime.server_supervision import DataListening
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
-from cotswold.server.pool import Supplier
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
@@ -197,7 +197,9 @@ def open_lending(
                 "beat_seconds": settings.beat_seconds,
                 "lender": (name, endpoint.address),
             }
-            return Call(server, "cotswold.cluster.roles.data_server:main", told, {VARIABLE: token.text})
+            return Call(
+                server, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}
+            )
 
         staff = Staff(
             processes,
