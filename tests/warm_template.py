@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cotswold.host.fork_loop import LENGTH, THREADS, send
+from cotswold.host.fork_server_loop import LENGTH, THREADS, send
 
 MODULES = (
     "torch",

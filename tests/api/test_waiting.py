@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cotswold.api import doing, waiting
-from cotswold.host.process import is_stopped
+from cotswold.host.process_info import is_stopped
 from cotswold.run import Event
 from cotswold.testing.signals import wait_until
 

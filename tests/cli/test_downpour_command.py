@@ -20,7 +20,7 @@ from tests.run.test_exposition import parsed
 from tests.training.runs import events
 from tests.training.test_downpour import recipe_of
 
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory
 
 SLOW_SECONDS = 60.0

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.snapshot import Snapshot

@@ -15,9 +15,9 @@ import torch
 from tests.cluster.works import LeastSquares
 
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
 from cotswold.optim import Combine
+from cotswold.processes.cluster_settings import ClusterSettings
 
 PATTERNS, SIZE = 1003, 50
 LIMIT_SECONDS = 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.cluster.roles.bond import Bond
+from cotswold.processes.supervisor_link import Bond
 
 
 def test_whoever_loses_what_started_it_says_what_to_start_again_with_a_run_and_without() -> None:

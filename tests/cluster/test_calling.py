@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.standalone_cluster import controllers_at, place_of
 from cotswold.replication.runtime.authorization import wrong

@@ -12,9 +12,9 @@ import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster.listening import TroubleError
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.coordinator_loop import TroubleError
 
 
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda each: str(each.name))

@@ -16,9 +16,9 @@ from tests.cluster.host_processes import HostProcesses
 from tests.cluster.works import LeastSquares
 
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
-from cotswold.cluster.listening import TroubleError
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import ForkServer
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.testing import Hosts, wait_until, why_not
 from cotswold.transport import address
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cotswold.cluster.cluster_secret import handed_on, has_one_of, tokens_said
-from cotswold.cluster.ray_agent import Agent, Refused
-from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
+from cotswold.processes.credentials import handed_on, has_one_of, tokens_said
+from cotswold.processes.ray.agent import Agent, Refused
+from cotswold.processes.ray.processes import RayProcesses
 from cotswold.testing.processes import play
 from cotswold.transport.token_rotation import FILE_VARIABLE
 

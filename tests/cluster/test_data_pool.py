@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.cluster.staff import Staff
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
 from cotswold.data.serving import ServedStore, View
 from cotswold.dataservice.core.request_scheduler import Asking
@@ -28,6 +27,7 @@ from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, ServerLine
 from cotswold.dataservice.runtime.remote_servers import Lending, open_lending
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token
+from cotswold.processes.process_group import Staff
 from cotswold.wire import Offer
 
 WORK = "tests.cluster.test_data_pool:in_server"

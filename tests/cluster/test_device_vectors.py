@@ -22,12 +22,12 @@ from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
 from cotswold.batch.core.permutation import samples_at
-from cotswold.cluster.roles import own_work
-from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread, own_device
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.paramserver.core.replica import StepTask
+from cotswold.processes import worker_context as own_work
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.device import compute_on, device_of_this_thread, own_device
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.evaluator_process import EvaluatorRole
 from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like

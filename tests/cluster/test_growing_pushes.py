@@ -13,13 +13,13 @@ from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
 from cotswold.batch.core.permutation import samples_at
-from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import Ranks
 from cotswold.paramserver.core.replica import Pace, Replica, StepTask
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, Accumulation
 from cotswold.replicas.replica_process import ReplicaRole
 from cotswold.replicas.startup import ReplicaSettings

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.host import Token
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.replication.controller.settings import Control

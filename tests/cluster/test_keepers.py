@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any, cast
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
 from cotswold.wire import CONTROLLERS, Ended
 from cotswold.wire.lifecycle import Controllers, Serving

@@ -8,9 +8,9 @@ import pytest
 from tests.cluster.opened_replicas import Opener
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import UserError
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.transport import Endpoint

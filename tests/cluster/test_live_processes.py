@@ -10,16 +10,16 @@ import pytest
 import torch
 from tests.warm import PYTHON
 
-from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
 from cotswold.host import Call
+from cotswold.processes.forked_work import live_processes
 from cotswold.testing.processes import ended
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a program is forked on Linux alone")
 PROGRAM = """
 import select, sys
 import torch
-from cotswold.cluster.live import live_processes
+from cotswold.processes.forked_work import live_processes
 from cotswold.host import Call, inherited
 
 class Squares(torch.utils.data.Dataset):

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster.ray_processes import RayProcess, _Machine
 from cotswold.host.processes import LOST, how
+from cotswold.processes.ray.processes import RayProcess, _Machine
 
 
 class Remote:
@@ -65,7 +65,7 @@ def test_an_end_that_the_agent_saw_is_an_end() -> None:
 
 
 def test_a_killed_process_whose_agent_says_nothing_may_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.cluster.ray_processes.END_SECONDS", 0.0)
+    monkeypatch.setattr("cotswold.processes.ray.processes.END_SECONDS", 0.0)
     process, _, _ = started()
     process.end()
     assert process.code() == LOST

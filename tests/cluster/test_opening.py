@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.batch.runtime.startup import Opening, Task
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Token
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.wire.lifecycle import Given, Made
 from cotswold.wire.messenger import Letter
 

@@ -19,11 +19,11 @@ import pytest
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
 
-from cotswold.cluster.ray_machine import join_head, start_head
-from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.processes import LOST
+from cotswold.processes.ray.node import join_head, start_head
+from cotswold.processes.ray.processes import RayProcesses
 from cotswold.testing import ProcessesContract, is_running, stopped, wait_until
 from cotswold.testing.processes import ended, play
 
@@ -150,7 +150,7 @@ def parent_of(pid: int) -> int:
 
 FORSAKEN = """
 import os, sys, time
-from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.processes.ray.processes import RayProcesses
 from cotswold.host import Call, Token
 processes = RayProcesses(sys.argv[1], Token(sys.argv[2]), modules=["json"])
 processes.start(Call("waiter", "signal:pause"))
@@ -183,7 +183,7 @@ def test_a_program_whose_head_is_gone_rests() -> None:
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.processes.ray.processes import RayProcesses
 from cotswold.errors import CotswoldError
 from cotswold.host import Call, Token
 before = signal.getsignal(signal.SIGTERM)
@@ -210,7 +210,7 @@ def test_processes_end_with_a_program_that_is_killed(head: str) -> None:
 TWICE = """
 import sys
 from cotswold.api.threads import own_environment
-from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.processes.ray.processes import RayProcesses
 from cotswold.host import Call, Token
 for _ in range(2):
     with own_environment():

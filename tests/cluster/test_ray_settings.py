@@ -9,10 +9,10 @@ import socket
 import pytest
 from tests.ports import free_ports
 
-from cotswold.cluster.ray_machine import join_head, start_head
-from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
 from cotswold.errors import MissingExtraError, UserError
 from cotswold.host import Token
+from cotswold.processes.ray.node import join_head, start_head
+from cotswold.processes.ray.settings import fingerprint, ray_environ, reachable, require_ray
 
 TOKEN, OTHER = Token("0123456789abcdef" * 4), Token("fedcba9876543210" * 4)
 

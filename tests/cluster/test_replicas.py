@@ -16,11 +16,11 @@ from tests.cluster.opened_replicas import opened as opened
 from tests.cluster.works import Regression, regression
 
 from cotswold.batch.core.permutation import samples_at
-from cotswold.cluster.listening import TroubleError
 from cotswold.errors import UserError
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
+from cotswold.processes.coordinator_loop import TroubleError
 
 WELL = "ended with exit code 0"
 

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError
 from cotswold.host import Call, Process
 from cotswold.host.processes import LOST
+from cotswold.processes.process_group import Staff
 from cotswold.transport import Endpoint
 
 

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from cotswold.cluster.listening import TroubleError
 from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas import replicated_coordinator as bucket_conversation
 from cotswold.replicas.monitor import Watching
 from cotswold.replicas.replicated_coordinator import BucketConversation

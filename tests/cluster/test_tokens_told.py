@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.cluster.roles.bond import Bond
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring, KeyringFile
+from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata import Place
 from cotswold.replication.replica.settings import Copying

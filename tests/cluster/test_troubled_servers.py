@@ -18,11 +18,11 @@ from torch import nn
 
 import cotswold
 from cotswold import wire as m
-from cotswold.cluster.listening import TroubleError
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Token
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas.replicas import open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.transport import Endpoint

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cotswold.cluster.roles import thread as thread_module
-from cotswold.cluster.roles import watch as watch_module
-from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError
-from cotswold.host.process import seen_of_others
+from cotswold.host.process_info import seen_of_others
+from cotswold.processes import hang_detector as watch_module
+from cotswold.processes import worker_thread as thread_module
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_thread import Working
 from cotswold.testing.signals import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.child import Child
+from cotswold.host.child_process import Child
 from cotswold.host.processes import how
 
 

@@ -8,14 +8,8 @@ import sys
 
 import pytest
 
-from cotswold.host import (
-    address_for_peers,
-    address_of_keeper,
-    address_towards,
-    interface,
-    interface_to,
-    listener_at,
-)
+from cotswold.host import address_for_peers, address_of_keeper, address_towards, interface_to, listener_at
+from cotswold.host import network as interface
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
 OUTSIDE = "10.9.8.7"

@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from cotswold.host import listener as listeners
-from cotswold.host.listener import STRANGERS, Listener, TcpListener, call, call_tcp
+from cotswold.host.ipc import listener as listeners
+from cotswold.host.ipc.listener import STRANGERS, Listener, TcpListener, call, call_tcp
 from cotswold.host.token import sign
 from cotswold.launch.watch.failure import peer_lost
 

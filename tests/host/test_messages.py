@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.channel import Channel
-from cotswold.host.messages import Messages
-from cotswold.host.shared_memory import NAME, is_supported
-from cotswold.host.stream import MOST_BYTES, MessageStream
+from cotswold.host.ipc.shared_memory import NAME, is_supported
+from cotswold.host.ipc.shared_memory_channel import Channel
+from cotswold.host.ipc.tagged_messages import Messages
+from cotswold.host.ipc.tcp_channel import MOST_BYTES, MessageStream
 from cotswold.launch.watch.failure import peer_lost
 
 Pair = tuple[Messages, Messages, socket.socket]

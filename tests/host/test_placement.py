@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.placement import claimed_cores, dealt_cores, stay_on, staying_on
+from cotswold.host.core_pinning import claimed_cores, dealt_cores, stay_on, staying_on
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no masks on this system")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host import process as process_module
-from cotswold.host.process import (
+from cotswold.host import process_info as process_module
+from cotswold.host.hang_detection import Seen
+from cotswold.host.process_info import (
     family,
     identity,
     is_stopped,
@@ -22,16 +23,13 @@ from cotswold.host.process import (
     seen_of_others,
     usage_of,
 )
-from cotswold.host.standstill import Seen
 from cotswold.testing.signals import wait_until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc"),
     pytest.mark.usefixtures("template"),  # it is a child, and computes when it starts
 ]
-PRINT = (
-    "from cotswold.host.process import identity; import time; print(identity(), flush=True); time.sleep(60)"
-)
+PRINT = "from cotswold.host.process_info import identity; import time; print(identity(), flush=True); time.sleep(60)"
 
 
 def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:

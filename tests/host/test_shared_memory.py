@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.shared_memory import (
+from cotswold.host.ipc.shared_memory import (
     BOUND,
     LEAST_BYTES,
     NAME,

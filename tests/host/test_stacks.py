@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host import stacks
-from cotswold.host.process import family, letter_of
+from cotswold.host import stack_dump as stacks
+from cotswold.host.process_info import family, letter_of
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time

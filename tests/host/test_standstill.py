@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from cotswold.host.standstill import Seen, Standstill, Still
+from cotswold.host.hang_detection import Seen, Standstill, Still
 
 BOUND = 10.0
 See = Callable[[float], Mapping[int, Seen]]

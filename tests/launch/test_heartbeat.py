@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.host.process import Usage
-from cotswold.launch.watch.beat import Beat, State
-from cotswold.launch.watch.heartbeat import Heartbeat
+from cotswold.host.process_info import Usage
+from cotswold.launch.watch.failure_detector import Heartbeat
+from cotswold.launch.watch.heartbeat_message import Beat, State
 from cotswold.launch.watch.role import Role
 from cotswold.launch.watch.verdict import Verdict
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.host.process import Usage
-from cotswold.launch.watch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.host.process_info import Usage
+from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
 from cotswold.launch.watch.role import Role
 from cotswold.launch.watch.verdict import Verdict
 

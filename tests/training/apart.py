@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from tests.training import road
 
-from cotswold.cluster.roles import own_work
+from cotswold.processes import worker_context as own_work
 from cotswold.replicas import replica_process as replica
 from cotswold.replicas.vectors import DeviceVectors
 from cotswold.training import judging, learning_works

@@ -16,7 +16,7 @@ from tests.training.small import greedy, supervised
 
 from cotswold.data.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import data_feed
 from cotswold.training.stores import warnings

@@ -25,8 +25,9 @@ import cotswold
 from cotswold.api.plan import plan
 from cotswold.cli.planned import lines
 from cotswold.errors import MachineError, RecipeError, UserError
+from cotswold.host import cuda_devices
 from cotswold.recipe import load
-from cotswold.run import cuda_device_count, cuda_devices, describe_environment
+from cotswold.run import cuda_device_count, describe_environment
 from cotswold.run.environment import _devices
 from cotswold.training import downpour
 from cotswold.training.restore import check_training_device

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 import cotswold
 from cotswold import training
-from cotswold.cluster.live import live_processes
 from cotswold.errors import CotswoldError, RecipeError, UserError
 from cotswold.geometry import Grid
 from cotswold.host import Call, ForkServer, Process
+from cotswold.processes.forked_work import live_processes
 from cotswold.run import Stop
 from cotswold.training.datasets import samples_of
 from cotswold.training.losses import named_loss

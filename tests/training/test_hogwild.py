@@ -15,7 +15,7 @@ from torch import nn
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer
-from cotswold.host.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
 from cotswold.training.hogwild import Done, Steps, take_step, train

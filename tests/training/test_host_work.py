@@ -14,11 +14,11 @@ from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, check_account, 
 from tests.cluster.test_replicas import WELL, by_sgd
 from tests.training.test_gangs import children, runs
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.host import Call, ForkServer
-from cotswold.host.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.testing.processes import ended

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SEED, Case, in_one_process, work
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum
 from cotswold.paramserver.core.replica import Pace
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.shards.runtime.layout import shards_of

@@ -17,7 +17,7 @@ from tests.training.test_data_servers import with_servers
 
 from cotswold.errors import MachineError, MemoryLimitError
 from cotswold.host import Process
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import data_feed, open_job, served_patterns
 

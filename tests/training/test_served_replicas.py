@@ -21,8 +21,8 @@ from cotswold.data.serving import said
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
-from cotswold.host.process import family
-from cotswold.host.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory import is_supported
+from cotswold.host.process_info import family
 from cotswold.host.token import VARIABLE
 from cotswold.recipe import dump, load
 from cotswold.replicas.replicas import Replicas, open_replicas

@@ -25,7 +25,7 @@ from tests.training.test_served_batch import LAYERS
 from tests.warm import PYTHON
 
 from cotswold.errors import MachineError, UserError
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Job
 

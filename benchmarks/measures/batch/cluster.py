@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.optim import Combine
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.testing import CpuQuota, stopped
 from measures.batch.alone import Alone
 

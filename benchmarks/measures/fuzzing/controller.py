@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.cluster.roles.bond import Bond
+from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.controller.leader_election import Read
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.roles.bond import Bond
+from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.settings import Copying
 from cotswold.replication.run_description import Description

@@ -20,9 +20,9 @@ from cotswold.api.given import check_whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.cluster.notice import Notice
     from cotswold.host import Token
-    from cotswold.host.child import Child
+    from cotswold.host.child_process import Child
+    from cotswold.processes.shutdown_notice import Notice
 
 
 def lend(
@@ -40,10 +40,10 @@ def lend(
     Raises UserError where the words do not fit together, there is no secret, or nobody answers at the
     address; MissingExtraError without Ray.
     """
-    from cotswold.cluster.notice import Notice
-    from cotswold.cluster.ray_machine import join_head, start_head
-    from cotswold.cluster.ray_settings import DEFAULT_PORT, require_ray
     from cotswold.host import address_for_peers
+    from cotswold.processes.ray.node import join_head, start_head
+    from cotswold.processes.ray.settings import DEFAULT_PORT, require_ray
+    from cotswold.processes.shutdown_notice import Notice
     from cotswold.recipe.schema.cluster import port_range
 
     if head == (address is not None):

@@ -16,7 +16,7 @@ from typing import Protocol, TextIO
 from cotswold.api.doing import bytes_in_words, kinds_of
 from cotswold.api.news import News
 from cotswold.api.replicas_table import evaluator_lines, tables
-from cotswold.launch import own_log
+from cotswold.launch import rank_log as own_log
 from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.words import counted as counted_of
 

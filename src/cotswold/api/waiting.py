@@ -109,7 +109,7 @@ def _why_silent(row: Row, is_here: bool) -> str:
     since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
     process = int(doing.figure(row, "pid"))
     if is_here and process:
-        from cotswold.host.stacks import state_of
+        from cotswold.host.stack_dump import state_of
 
         state = state_of(process)
         if state == "is stopped":
@@ -124,8 +124,8 @@ def _stopped_in(row: Row) -> list[str]:
     process = int(doing.figure(row, "pid"))
     if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
         return []
-    from cotswold.host.process import family
-    from cotswold.host.stacks import state_of
+    from cotswold.host.process_info import family
+    from cotswold.host.stack_dump import state_of
 
     return [
         f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"

@@ -20,7 +20,7 @@ from cotswold.errors import UserError
 
 if TYPE_CHECKING:
     from cotswold.files import Holder
-    from cotswold.host.stacks import Stacks
+    from cotswold.host.stack_dump import Stacks
 
 State = Literal["goes on", "ended", "was killed", "has not begun"]
 _LATE_SECONDS = 5.0
@@ -126,7 +126,7 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
         return f"{said}; it starts, and has said nothing yet"
     late = time.time() - doing.figure(status, "written")
     if late > _LATE_SECONDS:
-        from cotswold.host.stacks import state_of
+        from cotswold.host.stack_dump import state_of
 
         state = state_of(holder.process) if holder.is_here else ""
         process = f": process {holder.process} {state}" if state else "; --stacks shows where it is"
@@ -203,7 +203,7 @@ def _happened(event: Mapping[str, object]) -> str:
 
 
 def _stacks(run: Run, holder: Holder) -> tuple[Stacks, ...]:
-    from cotswold.host.stacks import ask, is_known_here
+    from cotswold.host.stack_dump import ask, is_known_here
 
     if not holder.is_here:
         raise UserError(f"{run.path} is trained on {holder.host}; ask for its stacks there")

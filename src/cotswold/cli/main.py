@@ -26,7 +26,7 @@ from cotswold.cli.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.host.open_files import allow_descriptors
-from cotswold.launch import own_log
+from cotswold.launch import rank_log as own_log
 
 DEBUG = "COTSWOLD_DEBUG"
 EPILOGUE = """\

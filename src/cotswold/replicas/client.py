@@ -26,13 +26,13 @@ from typing import Self
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.own_process import OwnProcess
-from cotswold.cluster.roles.own_host import own_host
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
+from cotswold.host.owner_process import OwnProcess
 from cotswold.paramserver.core.client import Outcome, State, Visitor
 from cotswold.paramserver.core.client_ledger import ANY
 from cotswold.paramserver.core.update_sequence import Part
+from cotswold.processes.endpoint_settings import own_host
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address

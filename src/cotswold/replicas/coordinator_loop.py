@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import get_args
 
 from cotswold import wire as m
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.staff import Staff
 from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
+from cotswold.processes.process_group import Staff
 from cotswold.replicas.monitor import Watching
 from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
 from cotswold.wire.messenger import AnyMessage, Post

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.cluster.roles.own_device import compute_on, device_of_this_thread
-from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError
+from cotswold.processes.device import compute_on, device_of_this_thread
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.chunked_read import groups_of
 from cotswold.shards.runtime.work import JudgeWork

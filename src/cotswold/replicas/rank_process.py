@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.cluster.roles.thread import Working
 from cotswold.paramserver.core.rank import Rank
+from cotswold.processes.worker_thread import Working
 from cotswold.shards.runtime.work import Meeting
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import RankLost, RankReady

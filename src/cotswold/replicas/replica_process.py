@@ -20,14 +20,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from cotswold import wire as m
-from cotswold.cluster.roles.own_device import compute_on
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError
 from cotswold.paramserver.core.rank_fanout import Ranks, name_of
 from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
+from cotswold.processes.device import compute_on
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
 from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
 from cotswold.replicas.vectors import vectors_like
 from cotswold.shards.runtime.arithmetic import Array, raw

@@ -22,13 +22,13 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Task
-from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.paramserver.core.dispatcher import State
+from cotswold.processes.coordinator_loop import OnEvent
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
 from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
 from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
 from cotswold.replicas.snapshot import Snapshot

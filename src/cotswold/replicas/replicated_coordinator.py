@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
-from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.staff import Staff
 from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.process_group import Staff
 from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaConversation
 from cotswold.replicas.restored_versions import Restoring, told
 from cotswold.replicas.run_metrics import SinceBegun

@@ -22,10 +22,6 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Opening, Task, write
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.staff import Staff
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
@@ -36,6 +32,10 @@ from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
 from cotswold.shards.core.sample_ledger import Account
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import Ask, Pieces

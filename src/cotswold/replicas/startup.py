@@ -21,10 +21,6 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
-from cotswold.cluster.cluster_secret import handed_on
-from cotswold.cluster.listening import OnEvent
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
@@ -35,6 +31,10 @@ from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import OnEvent
+from cotswold.processes.credentials import handed_on
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, Stepping
 from cotswold.replicas.coordinator_loop import ReplicaConversation
 from cotswold.replicas.evaluator import Evaluator, EvaluatorTask

@@ -1,5 +1,6 @@
+from cotswold.host.cuda_devices import cuda_device_count as cuda_device_count
+
 from .account import Account as Account
-from .cuda_devices import cuda_device_count as cuda_device_count
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event

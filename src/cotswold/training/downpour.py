@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range

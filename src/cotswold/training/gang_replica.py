@@ -22,13 +22,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.data import Store
 from cotswold.geometry import Grid
 from cotswold.host import Process, Token, inherited, token_of
 from cotswold.launch import Led, follow, lead
 from cotswold.paramserver.core.rank_fanout import name_of
 from cotswold.paramserver.core.replica import StepTask
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankRole

@@ -20,7 +20,7 @@ from cotswold.data import Store
 from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
 from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
-from cotswold.host.stacks import answering_into
+from cotswold.host.stack_dump import answering_into
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
+from cotswold.processes.forked_work import live_processes
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
 from cotswold.host import inherited
+from cotswold.processes.forked_work import live_processes
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.evaluator import EvaluatorTask

@@ -19,9 +19,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cotswold import recipe as recipes
-from cotswold.cluster.ray_settings import check_joinable
 from cotswold.errors import UserError, outside_level
 from cotswold.mesh import partition
+from cotswold.processes.ray.settings import check_joinable
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import (
     BatchTraining,

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from cotswold import errors
 from cotswold import recipe as recipes
-from cotswold.cluster.ray_settings import check_joinable
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, SourceError, StoreError
 from cotswold.files import expanded
 from cotswold.host import raise_on_all
+from cotswold.processes.ray.settings import check_joinable
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cotswold.cluster.roles.own_host import own_host
 from cotswold.data import Augmentation, Store
 from cotswold.data.making import Wanted
 from cotswold.data.order import Rows
@@ -29,6 +28,7 @@ from cotswold.errors import UserError
 from cotswold.host import Token, require_memory, token_of
 from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.ops import images_last
+from cotswold.processes.endpoint_settings import own_host
 from cotswold.recipe.schema.data import server_place
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.strategy import Batch

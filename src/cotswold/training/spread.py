@@ -18,13 +18,13 @@ from torch import Tensor
 from cotswold.batch.core.permutation import words
 from cotswold.batch.runtime.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
-from cotswold.cluster.ray_processes import RayProcesses
-from cotswold.cluster.ray_settings import secret_of_machines
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, token_of
 from cotswold.optim import Command, Evaluation
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.ray.processes import RayProcesses
+from cotswold.processes.ray.settings import secret_of_machines
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range

@@ -18,9 +18,9 @@ from typing import IO, cast
 
 from torch import nn
 
-from cotswold.cluster.live import live_processes
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import Call, Process, inherited
+from cotswold.processes.forked_work import live_processes
 from cotswold.training.buffers import Buffers, refusal
 from cotswold.training.learning_works import FIRST
 from cotswold.training.losses import IS_SUM, Loss, is_sum

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from cotswold.errors import MachineError
 from cotswold.host import Block
-from cotswold.host.shared_memory import BlockPool, is_supported
+from cotswold.host.ipc.shared_memory import BlockPool, is_supported
 from cotswold.transport.frames import Loan, MalformedError, places
 
 LEAST_BYTES = 1 << 16

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cotswold.cluster.notice import Notice
 from cotswold.errors import MachineError
+from cotswold.processes.shutdown_notice import Notice
 from cotswold.transport.socket_folder import SocketFolder, remove_left_folders
 
 

@@ -23,13 +23,13 @@ from cotswold.batch.runtime.pattern_sets import Sets
 from cotswold.batch.runtime.startup import POINT, Opened, Opening, Task, write
 from cotswold.batch.runtime.validation import Validating
 from cotswold.batch.runtime.vector_cache import Contents
-from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.optim import Command, Evaluation
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Endpoint
 from cotswold.transport.socket_folder import remove_left_folders

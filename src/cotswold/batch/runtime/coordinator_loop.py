@@ -16,8 +16,8 @@ from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import Counted, Trouble
 from cotswold.batch.core.rounds import RoundDone
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.staff import Staff
+from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
+from cotswold.processes.process_group import Staff
 from cotswold.wire.lifecycle import Peers
 from cotswold.wire.messenger import AnyMessage, Post
 

@@ -19,13 +19,13 @@ from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.settings import Rules
 from cotswold.batch.runtime.coordinator_loop import Conversation
 from cotswold.batch.runtime.reduction_planner import Planner
-from cotswold.cluster.listening import Listening, OnEvent
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import Listening, OnEvent
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot

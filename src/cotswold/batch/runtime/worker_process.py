@@ -28,10 +28,10 @@ from cotswold.batch.runtime.array_sums import ArraySums
 from cotswold.batch.runtime.collectives import HELD_SECONDS, Exchanges, reduction_number
 from cotswold.batch.runtime.point_assembly import Points
 from cotswold.batch.runtime.pulls import Pulls
-from cotswold.cluster.roles.own_work import at_work
-from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.roles.watch import Watch
 from cotswold.errors import MachineError, told
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work

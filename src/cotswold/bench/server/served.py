@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
@@ -28,6 +27,7 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, reach_of
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replication.runtime.client_names import scoped
 from cotswold.replication.runtime.networks import REPLICATION, UPDATES
 from cotswold.testing.hosts import Hosts

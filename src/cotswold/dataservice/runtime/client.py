@@ -22,8 +22,6 @@ from typing import Self
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.cluster.own_process import OwnProcess
-from cotswold.cluster.roles.own_host import own_host
 from cotswold.data.making import Batch, Wanted, together
 from cotswold.data.order import Rows
 from cotswold.data.serving import Terms, View
@@ -33,7 +31,9 @@ from cotswold.dataservice.core.trainer import BEATS, Trainer
 from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
 from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
 from cotswold.host import Token, wake_pipe
+from cotswold.host.owner_process import OwnProcess
 from cotswold.host.token import VARIABLE
+from cotswold.processes.endpoint_settings import own_host
 from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of

@@ -16,10 +16,6 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.staff import Staff
 from cotswold.dataservice.core.pool import Pool, Supplier
 from cotswold.dataservice.core.shared_epochs import Drawn, StreamTotals
 from cotswold.dataservice.runtime.server_supervision import DataListening
@@ -27,6 +23,10 @@ from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
 from cotswold.host.token import VARIABLE
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsTakenError
 from cotswold.transport.socket_folder import remove_left_folders

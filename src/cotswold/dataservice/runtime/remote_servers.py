@@ -18,15 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.cluster.listening import OnEvent, TroubleError
-from cotswold.cluster.roles.own_host import Reach, own_host
-from cotswold.cluster.staff import Staff
 from cotswold.dataservice.core.pool import Supplier
 from cotswold.dataservice.runtime.pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
 from cotswold.dataservice.runtime.server_supervision import DataListening
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.token import VARIABLE
+from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach, own_host
+from cotswold.processes.process_group import Staff
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.dataservice.core.server_queue import Job, Supplying
 from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import function_of
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.transport import Lost, Ready, Roads
 from cotswold.wire.lifecycle import Finish
 from cotswold.wire.messenger import Letter, Post

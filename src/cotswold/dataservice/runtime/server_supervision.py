@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from cotswold.cluster.listening import Listening, OnEvent
-from cotswold.cluster.staff import Staff
+from cotswold.processes.coordinator_loop import Listening, OnEvent
+from cotswold.processes.process_group import Staff
 from cotswold.wire.messenger import Post
 
 _PAUSE_SECONDS = 1.0

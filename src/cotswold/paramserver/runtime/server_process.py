@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.traffic_log import Traffic
 from cotswold.paramserver.runtime.update_loop import Draining, asynchronous_of
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.shards.core.shard_server import Server
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost

@@ -14,10 +14,10 @@ from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
+from cotswold.processes.endpoint_settings import Reach
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.replication.client.standalone_cluster import controllers_at, places_by_name

@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cotswold.cluster.roles.own_host import Reach, own_endpoint, own_host
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
+from cotswold.processes.endpoint_settings import Reach, own_endpoint, own_host
 from cotswold.replication.runtime.client_names import scoped
 from cotswold.transport import Endpoint, Roads
 from cotswold.transport.address import Address

@@ -17,10 +17,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast, get_args
 
-from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.roles.thread import Working
 from cotswold.errors import MachineError
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.processes.supervisor_link import Bond
+from cotswold.processes.worker_thread import Working
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.controller.leader import FromServers

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.roles.thread import Working
 from cotswold.errors import MachineError, StoreError
 from cotswold.files.durable import replace_file
+from cotswold.processes.worker_thread import Working
 from cotswold.replication.disk import (
     BlockStore,
     DamagedError,

@@ -32,14 +32,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.lives import Life
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.staff import Staff
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
+from cotswold.processes.restart_backoff import Life
 from cotswold.replication.client.standalone_cluster import (
     PORT,
     controllers_at,

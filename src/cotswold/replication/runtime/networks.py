@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.host import Token
 from cotswold.host.keyring import Keyring
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.transport import Endpoint, Roads
 
 ADMINISTRATION, REPLICATION, UPDATES = "administration", "replication", "updates"

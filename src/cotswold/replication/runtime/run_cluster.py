@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cotswold.cluster.lives import Life
-from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.staff import Staff
 from cotswold.errors import CotswoldError
 from cotswold.host import Call
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.process_group import Staff
+from cotswold.processes.restart_backoff import Life
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.replication.controller.settings import Control
 from cotswold.replication.metadata import Place

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.own_host import Reach
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.supervisor_link import Bond
 from cotswold.replication.replica.bucket_replica import Role
 from cotswold.replication.replica.server import Keeper, ToKeeper
 from cotswold.replication.replica.settings import Copying, short_in_words

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from cotswold.errors import UserError
-from cotswold.host.fork_loop import ForkLoop, default_signals
-from cotswold.host.parent import bound_to_parent
-from cotswold.host.process import exit_code_of
+from cotswold.host.fork_server_loop import ForkLoop, default_signals
+from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.process_info import exit_code_of
 
 _inherited: Mapping[str, object] = {}
 """What this process has in memory from the program that it was forked from."""

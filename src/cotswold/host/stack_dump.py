@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.files import open_file, open_reading, real_folder
-from cotswold.host.process import family, letter_of
+from cotswold.host.process_info import family, letter_of
 
 SIGNAL = signal.SIGUSR2
 _PROC = Path("/proc")

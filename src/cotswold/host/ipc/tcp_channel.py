@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cotswold.host.messages import Messages
+from cotswold.host.ipc.tagged_messages import Messages
 
 MOST_BYTES = 1 << 14
 """The longest message."""

@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from cotswold.cluster.cluster_secret import handed_on
-from cotswold.cluster.ray_settings import DEFAULT_PORT, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, granted_cores, token
-from cotswold.host.child import Child
+from cotswold.host.child_process import Child
+from cotswold.processes.credentials import handed_on
+from cotswold.processes.ray.settings import DEFAULT_PORT, ray_environ, reachable, require_ray
 
 _PROGRAM = (sys.executable, "-P", "-m", "ray.scripts.scripts", "start")
 _SINGLE = (

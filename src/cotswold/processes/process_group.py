@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.host import Call, Process, Processes
-from cotswold.host.process import is_stopped
+from cotswold.host.process_info import is_stopped
 from cotswold.host.processes import LOST
 from cotswold.transport import Endpoint
 

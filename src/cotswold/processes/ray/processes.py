@@ -27,13 +27,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cotswold import __version__
-from cotswold.cluster.cluster_secret import tokens_said, without_secrets
-from cotswold.cluster.ray_agent import Agent, Facts, Refused
-from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Token, is_readable, token
 from cotswold.host.fork_server import END_SECONDS, START_SECONDS
 from cotswold.host.processes import LOST
+from cotswold.processes.credentials import tokens_said, without_secrets
+from cotswold.processes.ray.agent import Agent, Facts, Refused
+from cotswold.processes.ray.settings import fingerprint, ray_environ, reachable, require_ray
 
 _JOIN_SECONDS = 60.0
 _HEAD_SECONDS = 2.0

@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cotswold.host.process import Usage
-from cotswold.launch.watch.beat import Beat, Rest, State, newest, stalled
+from cotswold.host.process_info import Usage
+from cotswold.launch.watch.heartbeat_message import Beat, Rest, State, newest, stalled
 from cotswold.launch.watch.role import Role
-from cotswold.launch.watch.silence import Silence, Standstill
+from cotswold.launch.watch.timeout import Silence, Standstill
 from cotswold.launch.watch.verdict import Verdict, minutes
 
 TICK_SECONDS = 0.1

@@ -20,8 +20,8 @@ from torch.distributed import (  # type: ignore[attr-defined]  # in its document
 )
 
 from cotswold.errors import RankError
-from cotswold.host.interface import address_of_keeper, listener_at
-from cotswold.launch.arrival import Waiting
+from cotswold.host.network import address_of_keeper, listener_at
+from cotswold.launch.join_timeout import Waiting
 from cotswold.launch.world import INTERFACE, World
 
 _CALL = timedelta(seconds=10)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from cotswold.host.messages import Messages
-from cotswold.host.shared_memory import Block, BlockPool
+from cotswold.host.ipc.shared_memory import Block, BlockPool
+from cotswold.host.ipc.tagged_messages import Messages
 
 _HEADER = struct.Struct("=qqqqq")
 """Tag of a message (or what is said), number and bytes of its block, bytes of it, the exchange begun last."""

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.cluster.staff import Staff
 from cotswold.errors import MachineError
+from cotswold.processes.process_group import Staff
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import Pieces
 from cotswold.transport import Lost, Ready

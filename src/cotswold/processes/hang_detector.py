@@ -1,7 +1,7 @@
 """Notices that a step stands still: in this process's thread that computes, or in processes that it leads.
 
 Knows: the thread's steps (of a replica, or portions of a worker, or judgements), how to look at processes.
-Does not know: when that is the case (`host.standstill`), what a step computes, who starts processes again. A
+Does not know: when that is the case (`host.hang_detection`), what a step computes, who starts processes again. A
 process that leads others ends with them.
 
 The thread that has the endpoint looks: it goes on saying that the process lives, whatever the other one does.
@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from cotswold.cluster.roles.thread import Working
 from cotswold.errors import MachineError
-from cotswold.host.process import letter_of, seen_of_descendants, seen_of_others
-from cotswold.host.standstill import Seen, Standstill, Still
+from cotswold.host.hang_detection import Seen, Standstill, Still
+from cotswold.host.process_info import letter_of, seen_of_descendants, seen_of_others
+from cotswold.processes.worker_thread import Working
 from cotswold.shards.runtime.work import FedWork, SharedWork
 
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotswold import __version__
-from cotswold.cluster.cluster_secret import has_one_of
-from cotswold.cluster.notice import notice_of
-from cotswold.cluster.ray_settings import fingerprint
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
+from cotswold.processes.credentials import has_one_of
+from cotswold.processes.ray.settings import fingerprint
+from cotswold.processes.shutdown_notice import notice_of
 
 
 @dataclass(frozen=True)

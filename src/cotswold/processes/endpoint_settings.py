@@ -9,10 +9,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from cotswold.cluster.settings import ClusterSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Token, address_towards, token_of
 from cotswold.host.keyring import Keyring
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.transport import Endpoint
 from cotswold.transport.address import Mode
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from cotswold.host.parent import bound_to_parent
-from cotswold.host.process import exit_code_of
+from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.process_info import exit_code_of
 from cotswold.host.processes import how
 
 

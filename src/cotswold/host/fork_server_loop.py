@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from cotswold.errors import CotswoldError, told
-from cotswold.host import stacks
-from cotswold.host.parent import bound_to_parent
-from cotswold.host.process import exit_code_of
+from cotswold.host import stack_dump as stacks
+from cotswold.host.parent_death import bound_to_parent
+from cotswold.host.process_info import exit_code_of
 from cotswold.host.processes import function_of
 
 LENGTH = struct.Struct("=I")

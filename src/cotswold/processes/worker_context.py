@@ -12,11 +12,11 @@ from typing import Any
 import torch
 import torch._dynamo  # a custom operation imports it at its first call; a fork server, once
 
-from cotswold.cluster.roles.own_device import compute_on, own_device
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.errors import UserError
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
+from cotswold.processes.device import compute_on, own_device
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
 from cotswold.replication.client.endpoints import Outward
 from cotswold.replication.client.routed_messenger import RoutedPost
 from cotswold.shards.runtime.work import DeviceWork

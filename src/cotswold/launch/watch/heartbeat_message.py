@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
-from cotswold.host.process import Usage
+from cotswold.host.process_info import Usage
 
 _CORE_SHARE = 0.01
 _GAP_SECONDS = 3.0

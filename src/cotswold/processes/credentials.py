@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cotswold.cluster.ray_settings import fingerprint
 from cotswold.host.keyring import Keyring, KeyringFile
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
+from cotswold.processes.ray.settings import fingerprint
 from cotswold.transport.token_rotation import FILE_VARIABLE, tokens_of_cluster
 
 _OF_CLUSTER = (FILE_VARIABLE, CLUSTER_VARIABLE)
