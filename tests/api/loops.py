@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import cotswold
-import cotswold.server
 from cotswold.recipe.schema.cluster import port_range
 
 SIZE = 6
@@ -25,7 +24,7 @@ def count(address: str, token: str, pushes: int, ports: str = "", way: str = "en
     """Push a gradient of ones so many times, one sample each, and say each number that counts."""
     module = make()
     between = port_range(ports or None)
-    with cotswold.server.connect(address, token, ports=between, encrypt=way == "encrypted") as s:
+    with cotswold.connect(address, token, ports=between, encrypt=way == "encrypted") as s:
         for _ in range(pushes):
             s.pull(module)
             for parameter in module.parameters():

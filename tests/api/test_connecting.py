@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 import cotswold
 import cotswold.data
-import cotswold.server
 from cotswold.api.connecting import Connection, secret_of
 from cotswold.api.serving import Served, ServedStatus
 from cotswold.checkpoint import Checkpoints
@@ -40,7 +39,7 @@ def served(model: nn.Module, **more: Any) -> Served:
 
 
 def connected(to: Served) -> Connection:
-    return cotswold.server.connect(to.address, to.token)
+    return cotswold.connect(to.address, to.token)
 
 
 def set_gradient(module: nn.Module, value: float) -> None:
@@ -363,14 +362,14 @@ def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors
 )
 def test_what_is_no_address_is_told(address: Any) -> None:
     with pytest.raises(UserError, match="HOST:PORT"):
-        cotswold.server.connect(address, "0" * 64)
+        cotswold.connect(address, "0" * 64)
     with pytest.raises(UserError, match="HOST:PORT"):
         cotswold.data.connect(address, "0" * 64)
 
 
 @pytest.mark.parametrize("token", [7, b"0" * 64, ["0" * 64]])
 def test_what_is_no_token_is_told_and_not_shown(token: Any) -> None:
-    for connect in (cotswold.server.connect, cotswold.data.connect):
+    for connect in (cotswold.connect, cotswold.data.connect):
         with pytest.raises(UserError, match=rf"the token is a {type(token).__name__}; give a str") as found:
             connect("127.0.0.1:7001", token)
         assert "000" not in str(found.value)
@@ -378,7 +377,7 @@ def test_what_is_no_token_is_told_and_not_shown(token: Any) -> None:
 
 @pytest.mark.parametrize("ports", [7000, (7000,), "70", (7010, 7000), (0, 5), (1, 1 << 16), ("7000", "7010")])
 def test_what_is_no_pair_of_ports_is_told(ports: Any) -> None:
-    for connect in (cotswold.server.connect, cotswold.data.connect):
+    for connect in (cotswold.connect, cotswold.data.connect):
         with pytest.raises(UserError, match="port"):
             connect("127.0.0.1:7001", "0" * 64, ports=ports)
 
@@ -392,13 +391,13 @@ def test_a_name_that_no_message_can_carry_is_told(name: Any) -> None:
 def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> None:
     before = shared.status.refused.get("strangers", 0)
     with pytest.raises(MachineError, match="refused the token of this process"):
-        cotswold.server.connect(shared.address, "another token, which has 32 letters".replace(" ", "-"))
+        cotswold.connect(shared.address, "another token, which has 32 letters".replace(" ", "-"))
     until(lambda: shared.status, lambda now: now.refused.get("strangers", 0) > before)
     with pytest.raises(MachineError, match="cannot be reached"):
-        cotswold.server.connect("127.0.0.1:1", shared.token)
+        cotswold.connect("127.0.0.1:1", shared.token)
     for address in ("nowhere", "host:", ":5", "host:99999"):
         with pytest.raises(UserError, match="write HOST:PORT"):
-            cotswold.server.connect(address, shared.token)
+            cotswold.connect(address, shared.token)
 
 
 @pytest.mark.slow

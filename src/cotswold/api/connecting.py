@@ -1,4 +1,4 @@
-"""Parameter servers from anybody's own loop: `connect`, which is `cotswold.server.connect` as well.
+"""Parameter servers from anybody's own loop: `connect`, which is `cotswold.connect` as well.
 
 Knows: modules, which of their numbers are pulled and pushed. Does not know: messages, who serves.
 

@@ -72,7 +72,7 @@ def serve(
     shard_bytes: int = 1 << 20,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Served:
-    """Serve the parameters of a module to loops that `cotswold.server.connect` connects; use it in a ``with``
+    """Serve the parameters of a module to loops that `cotswold.connect` connects; use it in a ``with``
     statement, at whose end the module has what was learnt.
 
     ``servers`` processes keep the parameters and do with each push what ``rule`` says: steps along gradients

@@ -48,7 +48,7 @@ def serve(
 ) -> int:
     """Serve the parameters of a module to training loops of anybody's own, until Ctrl-C or SIGTERM.
 
-    A loop pulls and pushes by cotswold.server.connect(address, token), from any
+    A loop pulls and pushes by cotswold.connect(address, token), from any
     process or host that knows the token: docs/serve.md. Each push counts once,
     whoever is killed; which samples a loop takes is its own affair. Ctrl-C ends
     all sessions, saves and ends; exit code 0: ended as asked; 1: a server died

@@ -26,6 +26,7 @@ from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import Listening, OnEvent
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
+from cotswold.processes.programs import PROGRAMS
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot
@@ -40,7 +41,6 @@ _MEMORY_BYTES_PER_SECOND = 1e9
 """At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
 _LEAST_BYTES_PER_SECOND = 1e7
 """A vector is sent at this, or a server does not take it."""
-_ROLES = "cotswold.cluster.roles"
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Opening:
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         output = None if self._task.logs is None else self._task.logs / f"{name}.log"
-        return Call(name, f"{_ROLES}.{role}:main", arguments, {VARIABLE: self._token.text}, output)
+        return Call(name, PROGRAMS[role], arguments, {VARIABLE: self._token.text}, output)
 
     def _planner(self, made: Made) -> Planner:
         item_bytes = np.dtype(made.dtype).itemsize

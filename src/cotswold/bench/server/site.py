@@ -18,6 +18,7 @@ from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.programs import PROGRAMS
 from cotswold.replication.runtime.client_names import scoped
 from cotswold.replication.runtime.networks import REPLICATION, UPDATES
 from cotswold.testing.hosts import Hosts
@@ -67,7 +68,7 @@ class OneHost:
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """Of a process with a role of the cluster."""
         arguments = {"name": name, "reach": reach_of(self.road).said(), **told}
-        return Call(name, f"cotswold.cluster.roles.{role}:main", arguments, environ_of(self.road, self.token))
+        return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class LinkedHosts:
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = Reach(towards, encrypt=False, apart=True, at=at).said()
         arguments = {"name": name, "reach": reach, **roads, **told}
-        return self.on(host, name, f"cotswold.cluster.roles.{role}:main", arguments)
+        return self.on(host, name, PROGRAMS[role], arguments)
 
     def on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:
         """Of any function, on a host."""

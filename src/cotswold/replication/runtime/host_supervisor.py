@@ -39,6 +39,7 @@ from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
 from cotswold.processes.endpoint_settings import Reach
 from cotswold.processes.process_group import Staff
+from cotswold.processes.programs import PROGRAMS
 from cotswold.processes.restart_backoff import Life
 from cotswold.replication.client.standalone_cluster import (
     PORT,
@@ -541,7 +542,7 @@ class Station:
             environ[VARIABLE] = self._given.text
         else:
             told["tokens"] = str(self._given.path.absolute())
-        return Call(name, f"cotswold.cluster.roles.{role}:main", told, environ, log)
+        return Call(name, PROGRAMS[role], told, environ, log)
 
 
 def _no_worker(name: str) -> Call:
