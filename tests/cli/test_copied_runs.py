@@ -17,7 +17,7 @@ from tests.training.small import draw, draw_labelled, greedy, supervised
 
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.run import RunDirectory
-from cotswold.training.sample_spec import KEY
+from cotswold.training.data.sample_spec import KEY
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, zmq
 from PIL import Image
 from cotswold.cli.main import main
 import cotswold.api.from_recipe, cotswold.api.interrupting, cotswold.cli.train, cotswold.nn
-import cotswold.training.job, cotswold.training.works
+import cotswold.training.jobs.job, cotswold.training.full_batch.objective
 from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.training.greedy import Greedy
+from cotswold.training.strategies.greedy import Greedy
 
 recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from cotswold.checkpoint import Checkpoints
 from cotswold.host import memory
 from cotswold.run import RunDirectory
 from cotswold.run.first_save import NOTHING_SAVED
-from cotswold.training import fit
+from cotswold.training.jobs import preflight as fit
 
 
 def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cotswold.training.strategy import Batch
+from cotswold.training.strategies.base import Batch
 
 
 class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

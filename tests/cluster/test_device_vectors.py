@@ -35,7 +35,7 @@ from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import JudgeWork
-from cotswold.training.updates import Way
+from cotswold.training.async_sgd.gradients import Way
 from cotswold.wire import COORDINATOR, PulledNewer, Shard
 from cotswold.wire.lifecycle import Judge, Judged
 

@@ -27,8 +27,8 @@ from cotswold.replicas.vectors import vectors_like
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import PortionSum, ReplicaWork
-from cotswold.training.learning_works import LearningWork
-from cotswold.training.updates import Way
+from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.replica_task import LearningWork
 from cotswold.wire import Admitted, Directions, Join, PulledNewer, Shard
 from cotswold.wire.lifecycle import Learnt
 

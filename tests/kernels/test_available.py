@@ -124,7 +124,7 @@ import sys, warnings
 sys.modules["llvmlite"] = None
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    import cotswold.cli.main, cotswold.nn, cotswold.training.job
+    import cotswold.cli.main, cotswold.nn, cotswold.training.jobs.job
     from tests.ops.layers import PLAIN, random_map, random_weights
     from cotswold import ops
     x, filters = random_map(PLAIN.input, 3).requires_grad_(), random_weights(PLAIN).requires_grad_()

@@ -14,10 +14,11 @@ from tests.training import road
 from cotswold.processes import worker_context as own_work
 from cotswold.replicas import replica_process as replica
 from cotswold.replicas.vectors import DeviceVectors
-from cotswold.training import judging, learning_works
-from cotswold.training.judging import Validation
-from cotswold.training.learning_works import LearningWork
-from cotswold.training.updates import Way
+from cotswold.training.async_sgd import evaluation as judging
+from cotswold.training.async_sgd import replica_task as learning_works
+from cotswold.training.async_sgd.evaluation import Validation
+from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.replica_task import LearningWork
 
 
 def _the_cpu(wanted: str, name: str, place: int = 0) -> torch.device:

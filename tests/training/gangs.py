@@ -23,9 +23,9 @@ from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.gang import Rank, inherited_gang
-from cotswold.training.gang_steps import RankAccumulation, RankWork
-from cotswold.training.works import INHERITED, ModuleWork
+from cotswold.training.full_batch.objective import INHERITED, ModuleWork
+from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_gang
+from cotswold.training.model_parallel.steps import RankAccumulation, RankWork
 from cotswold.wire import PulledNewer
 
 _DECAY, _ROTTEN = 0.01, 3

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.host_work import HostWork, on_host
+from cotswold.training.async_sgd.hogwild_replica import HostWork, on_host
 
 
 class Shareable(Regression):

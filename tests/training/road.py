@@ -15,10 +15,10 @@ from cotswold.batch.core.permutation import samples_at
 from cotswold.nn import LocallyConnected2d
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.training.learning_works import LearningWork
-from cotswold.training.networks import LayerNetwork, LayerPlan
-from cotswold.training.strategy import Batch
-from cotswold.training.updates import Way
+from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.models import LayerNetwork, LayerPlan
+from cotswold.training.strategies.base import Batch
 
 SAMPLES, BATCH, SEED = 240, 10, 5
 FACTORED = ("layers.0.weight", "layers.5.weight", "layers.7.weight")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from cotswold.data import Store
-from cotswold.training.host_work import in_host
-from cotswold.training.learning_works import in_replica
+from cotswold.training.async_sgd.hogwild_replica import in_host
+from cotswold.training.async_sgd.replica_task import in_replica
 
 
 def are_handed_the_samples_of_the_store(recipe: str, store: str, rows: str, pool: str) -> None:

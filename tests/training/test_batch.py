@@ -27,9 +27,9 @@ from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
 from cotswold.run import Stop
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.patterns import StorePatterns, write_rows
-from cotswold.training.whole_set import Share, WholeSet
-from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe
+from cotswold.training.data.indexed import StorePatterns, write_rows
+from cotswold.training.full_batch.local import Share, WholeSet
+from cotswold.training.full_batch.objective import DenseWork, LayerWork, ModuleWork, of_recipe
 
 
 @pytest.mark.parametrize(

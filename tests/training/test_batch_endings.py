@@ -26,7 +26,7 @@ from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.works import DenseWork
+from cotswold.training.full_batch.objective import DenseWork
 
 
 def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
 
     job = training.open_job(blobs, place, stores=stores)
     monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
+    monkeypatch.setattr("cotswold.training.trainers.full_batch.Evaluations._save", lambda self: None)
     how = rf"resume the run: cotswold train --run {place} --resume \({NOTHING_SAVED}\)$"
     with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
@@ -109,7 +109,7 @@ def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
         raise MachineError("nobody answers")
 
     monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
+    monkeypatch.setattr("cotswold.training.trainers.full_batch.Evaluations._save", lambda self: None)
     with pytest.raises(MachineError, match="nobody answers"):
         trained(blobs, tmp_path / "run", stores)
     late = training.open_job(None, tmp_path / "run", stores=stores, resume=training.Resume.ALWAYS)
@@ -125,7 +125,7 @@ def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
 def test_progress_and_iterations_count_the_same_evaluations(
     blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.training.runners.evaluations.SHOW_SECONDS", 0.0)
+    monkeypatch.setattr("cotswold.training.trainers.full_batch.SHOW_SECONDS", 0.0)
     seen = list[Mapping[str, object]]()
     words = ("training.method=cg", "training.search=bunyip", "training.portion=4", "training.iterations=4")
     trained(blobs, tmp_path / "run", stores, *words, watch=seen.append)

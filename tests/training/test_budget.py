@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 
 from cotswold.recipe import load, parse
-from cotswold.training.budget import largest_batch, stack_budgets, training_bytes
+from cotswold.training.jobs.memory_estimate import largest_batch, stack_budgets, training_bytes
 
 
 @pytest.mark.parametrize(

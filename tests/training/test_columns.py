@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import cotswold
 from cotswold.errors import UserError
-from cotswold.training.batches import Inputs, batch_of, call_with_parts, weighted
-from cotswold.training.datasets import Samples, data_set, training_batches
-from cotswold.training.finite import spoilt_sample
+from cotswold.training.data.batches import Inputs, batch_of, call_with_parts, weighted
+from cotswold.training.data.user_datasets import Samples, data_set, training_batches
 from cotswold.training.losses import cross_entropy
-from cotswold.training.strategy import Batch
+from cotswold.training.nonfinite_loss import spoilt_sample
+from cotswold.training.strategies.base import Batch
 
 CPU = torch.device("cpu")
 

@@ -18,8 +18,8 @@ from cotswold.data.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop, recorder
-from cotswold.training import data_feed
-from cotswold.training.stores import warnings
+from cotswold.training.data import service as data_feed
+from cotswold.training.data.stores import warnings
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 

@@ -13,7 +13,7 @@ from tests.training.runs import bits, finish, last, resumed, started, stop_after
 from tests.training.small import supervised
 from torch import Tensor
 
-from cotswold.training.supervised import Supervised
+from cotswold.training.strategies.supervised import Supervised
 
 
 class Gpu:

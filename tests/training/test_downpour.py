@@ -18,10 +18,10 @@ from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import StoreJob, open_job
-from cotswold.training.networks import network_tensors
-from cotswold.training.patterns import StorePatterns
-from cotswold.training.restore import supervised_network
-from cotswold.training.supervised import needed
+from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.jobs.restore import supervised_network
+from cotswold.training.models import network_tensors
+from cotswold.training.strategies.supervised import needed
 
 LAYERS = '{ type = "linear", features = 8 }, { type = "tanh" }'
 

@@ -29,8 +29,8 @@ from cotswold.host import cuda_devices
 from cotswold.recipe import load
 from cotswold.run import cuda_device_count, describe_environment
 from cotswold.run.environment import _devices
-from cotswold.training import downpour
-from cotswold.training.restore import check_training_device
+from cotswold.training.async_sgd import strategy as downpour
+from cotswold.training.jobs.restore import check_training_device
 
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
 

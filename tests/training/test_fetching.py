@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cotswold.errors import MachineError
-from cotswold.training.runners.fetching import Fetching
-from cotswold.training.strategy import Batch
+from cotswold.training.strategies.base import Batch
+from cotswold.training.trainers.fetching import Fetching
 
 
 class _Lost:

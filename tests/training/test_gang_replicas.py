@@ -20,12 +20,12 @@ from cotswold.recipe import dump
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.run import Stop
 from cotswold.training import Resume, StoreJob, open_job
-from cotswold.training.downpour import settings_of, work_of
-from cotswold.training.patterns import write_rows
+from cotswold.training.async_sgd.strategy import settings_of, work_of
+from cotswold.training.data.indexed import write_rows
 
 pytestmark = pytest.mark.usefixtures("cold_interpreters")  # as users start them
 
-WORK = "cotswold.training.gang_replica"
+WORK = "cotswold.training.model_parallel.replica"
 
 
 def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> StoreJob:

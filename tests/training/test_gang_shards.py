@@ -12,7 +12,7 @@ from cotswold.geometry import Box
 from cotswold.geometry.partition import even_cuts
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.work import Slot
-from cotswold.training.gang_shards import parts_of_shards
+from cotswold.training.model_parallel.shards import parts_of_shards
 from cotswold.wire import Shard
 
 extents = st.integers(1, 9)

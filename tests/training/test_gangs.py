@@ -26,10 +26,10 @@ from cotswold.geometry import Grid
 from cotswold.host import Call, ForkServer, Process
 from cotswold.processes.forked_work import live_processes
 from cotswold.run import Stop
-from cotswold.training.datasets import samples_of
+from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.user_datasets import samples_of
+from cotswold.training.full_batch.objective import INHERITED, ModuleWork
 from cotswold.training.losses import named_loss
-from cotswold.training.patterns import SamplePatterns
-from cotswold.training.works import INHERITED, ModuleWork
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 

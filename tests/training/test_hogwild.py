@@ -18,8 +18,8 @@ from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
+from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
 from cotswold.training.hogwild import Done, Steps, take_step, train
-from cotswold.training.shared_parameters import Place, SharedParameters
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 LEARNERS = "tests.training.learners"

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from cotswold.errors import CheckpointError, UserError
-from cotswold.training.datasets import Samples, split_samples, training_batches, validation_batches
-from cotswold.training.loaders import generators_of, resume_note
-from cotswold.training.module_batch import map_style
-from cotswold.training.patterns import SamplePatterns
+from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.loaders import generators_of, resume_note
+from cotswold.training.data.user_datasets import Samples, split_samples, training_batches, validation_batches
+from cotswold.training.full_batch.module_batch import map_style
 
 
 class Doubled(DataLoader[Any]):

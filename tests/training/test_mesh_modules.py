@@ -19,7 +19,7 @@ from cotswold.mesh import Mesh
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Resume, open_module_job
-from cotswold.training.team import SOLO, Team
+from cotswold.training.distributed import SOLO, Team
 
 
 class Net(nn.Sequential):

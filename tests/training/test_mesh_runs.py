@@ -19,7 +19,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.team import Team
+from cotswold.training.distributed import Team
 
 AGAIN_BYTES = 10_000
 STRATEGIES = ("greedy", "joint", "supervised")

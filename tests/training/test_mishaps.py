@@ -26,7 +26,8 @@ from cotswold.errors import (
 )
 from cotswold.host import memory
 from cotswold.run import Stop
-from cotswold.training import Job, Resume, fit, load_stacks, open_job
+from cotswold.training import Job, Resume, load_stacks, open_job
+from cotswold.training.jobs import preflight as fit
 
 
 def damage(file: Path) -> None:

@@ -9,8 +9,10 @@ from tests.training.test_modules import labelled, opened, settings, train
 from torch import Tensor, nn
 
 from cotswold.recipe.schema import BatchTraining, DownpourTraining
-from cotswold.training import Resume, module_batch, module_downpour
-from cotswold.training.modes import Modes
+from cotswold.training import Resume
+from cotswold.training.async_sgd import module_downpour
+from cotswold.training.full_batch import module_batch
+from cotswold.training.strategies.module_modes import Modes
 
 FEATURES, CLASSES = 6, 3
 

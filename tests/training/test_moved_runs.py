@@ -13,7 +13,8 @@ import cotswold
 from cotswold.data import contents
 from cotswold.errors import SourceError, StoreError
 from cotswold.run import RunDirectory
-from cotswold.training import Resume, StoreJob, open_job, run_stores, source_note, store_of
+from cotswold.training import Resume, StoreJob, open_job, source_note, store_of
+from cotswold.training.jobs import run_store as run_stores
 
 RECIPE = """
 name = "moved"

@@ -8,7 +8,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.training.losses import logistic, named_loss, squared
-from cotswold.training.networks import build_layers, build_stacks, layer_names, planned_layers
+from cotswold.training.models import build_layers, build_stacks, layer_names, planned_layers
 
 
 def layered(layers: str, size: str = "[12, 10]", loss: str = "cross_entropy") -> Recipe:

@@ -18,8 +18,8 @@ from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, open_job
 from cotswold.run import Stop
-from cotswold.training.offload.holder import HeldOnDisk
-from cotswold.training.offload.row_files import RowFiles
+from cotswold.training.parameters.offload.parameters import HeldOnDisk
+from cotswold.training.parameters.offload.row_files import RowFiles
 
 recipe, folder = Path(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)

@@ -6,8 +6,8 @@ import pytest
 
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.recipe import Recipe, load
-from cotswold.training.budget import maps_bytes, training_bytes
-from cotswold.training.offload.memory_plan import (
+from cotswold.training.jobs.memory_estimate import maps_bytes, training_bytes
+from cotswold.training.parameters.offload.memory_plan import (
     BESIDE_BYTES,
     disk_bytes,
     least_bytes,

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.errors import CheckpointError, DiskFullError, MachineError
-from cotswold.training.offload import aligned
-from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.sparse_memory import PAGE, Arena
+from cotswold.training.parameters.offload import aligned
+from cotswold.training.parameters.offload.row_files import RowFiles
+from cotswold.training.parameters.offload.sparse_memory import PAGE, Arena
 
 SHAPES = {"less than a page": (4, 3, 7), "a few pages": (5, 5, 1001), "whole pages": (3, 2, PAGE // 4)}
 

@@ -15,10 +15,11 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import memory
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
-from cotswold.training import Resume, fit, open_job
-from cotswold.training.budget import training_bytes
-from cotswold.training.offload import holder
-from cotswold.training.offload.memory_plan import TAKEN, rooms
+from cotswold.training import Resume, open_job
+from cotswold.training.jobs import preflight as fit
+from cotswold.training.jobs.memory_estimate import training_bytes
+from cotswold.training.parameters.offload import parameters as holder
+from cotswold.training.parameters.offload.memory_plan import TAKEN, rooms
 
 OFFLOADED = 'offload = "disk"'
 

@@ -19,11 +19,11 @@ from cotswold import ops
 from cotswold.errors import DiskFullError, MachineError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.nn import SparseAutoencoderStack
-from cotswold.training.offload import aligned
-from cotswold.training.offload.row_cache import RowThreads
-from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.sparse_memory import Arena
-from cotswold.training.offload.stack import OffloadedStack
+from cotswold.training.parameters.offload import aligned
+from cotswold.training.parameters.offload.row_cache import RowThreads
+from cotswold.training.parameters.offload.row_files import RowFiles
+from cotswold.training.parameters.offload.sparse_memory import Arena
+from cotswold.training.parameters.offload.stack import OffloadedStack
 
 RULE = ops.StepRule(rate=2.0)
 PLAIN = StackGeometry(

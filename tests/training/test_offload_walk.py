@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.training.offload.row_order import Visit, walk, window
+from cotswold.training.parameters.offload.row_order import Visit, walk, window
 
 
 @st.composite

@@ -15,9 +15,9 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Box
 from cotswold.recipe import Recipe
-from cotswold.training.pictures import TrainingPictures, ValidationPictures, labelled_batches
-from cotswold.training.stores import open_store
-from cotswold.training.strategy import Batch
+from cotswold.training.data.store_batches import TrainingPictures, ValidationPictures, labelled_batches
+from cotswold.training.data.stores import open_store
+from cotswold.training.strategies.base import Batch
 
 GRIDS = [(1, 1), (2, 2), (1, 3), (3, 2), (5, 1), (7, 6)]
 """Some do not divide the side of a picture evenly; in the last two later ranks have nothing."""
@@ -108,7 +108,7 @@ def test_the_windows_of_a_grid_are_the_held_out_pictures(
 def test_held_out_maps_are_the_same_each_time_and_in_each_window(
     kept_bytes: int, unlabelled: tuple[Store, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.training.pictures.KEPT_BYTES", kept_bytes)
+    monkeypatch.setattr("cotswold.training.data.store_batches.KEPT_BYTES", kept_bytes)
     whole = list(ValidationPictures(*unlabelled).maps())
     assert sum(len(maps) for maps in whole) == 12
     held_out = [ValidationPictures(*unlabelled, box=box) for box in windows((1, 3))]

@@ -13,8 +13,8 @@ from cotswold.api.progress import describe
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import Samples
-from cotswold.training.flat import FlatModule
-from cotswold.training.runners.replicas import ReplicaRuns
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.trainers.async_sgd import ReplicaRuns
 
 SAMPLES = 1000
 

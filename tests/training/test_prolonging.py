@@ -15,7 +15,7 @@ from cotswold.errors import MachineError, RunError
 from cotswold.recipe import parse
 from cotswold.run import RunDirectory, read_events
 from cotswold.training import Job, Resume, load_stacks, open_job, trained_layers
-from cotswold.training.prolonging import asked_for, epochs_of, note, read
+from cotswold.training.jobs.extend import asked_for, epochs_of, note, read
 
 STRATEGIES = ["greedy", "joint", "supervised"]
 STEPS = {"greedy": 28, "joint": 14, "supervised": 24}

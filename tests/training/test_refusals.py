@@ -11,9 +11,9 @@ from torch import nn
 from cotswold.paramserver.runtime.server_metrics import Work
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import Account, Samples
-from cotswold.training.flat import FlatModule
-from cotswold.training.runners.refusals import BATCHES, Refusals, said
-from cotswold.training.runners.replicas import ReplicaRuns
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.trainers.async_sgd import ReplicaRuns
+from cotswold.training.trainers.refusals import BATCHES, Refusals, said
 from cotswold.wire.lifecycle import Counts
 
 BATCH = 16

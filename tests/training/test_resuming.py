@@ -10,8 +10,8 @@ from tests.training.small import greedy, supervised
 from cotswold.checkpoint import StateDict
 from cotswold.ops import StepRule
 from cotswold.training import check_resume
-from cotswold.training.builders import ENTRIES, stack_entry
-from cotswold.training.greedy import Greedy
+from cotswold.training.strategies.builtin import ENTRIES, stack_entry
+from cotswold.training.strategies.greedy import Greedy
 
 
 class Forgetful(Greedy):

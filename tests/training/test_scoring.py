@@ -16,11 +16,11 @@ from torch.utils.data import TensorDataset
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import PortionSum, means_of
-from cotswold.training.datasets import Samples
-from cotswold.training.learning_works import Judge, LearningWork
+from cotswold.training.async_sgd.replica_task import Judge, LearningWork
+from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.user_datasets import Samples
 from cotswold.training.losses import Loss, OwnLoss, cross_entropy, logistic, named_loss, squared
-from cotswold.training.patterns import SamplePatterns
-from cotswold.training.scoring import score
+from cotswold.training.scores import score
 
 SCORES = torch.tensor([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]])
 

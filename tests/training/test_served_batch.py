@@ -19,7 +19,9 @@ from cotswold.errors import MachineError, MemoryLimitError
 from cotswold.host import Process
 from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop
-from cotswold.training import data_feed, open_job, served_patterns
+from cotswold.training import open_job
+from cotswold.training.data import remote as served_patterns
+from cotswold.training.data import service as data_feed
 
 LAYERS = """
 [[network.layers]]

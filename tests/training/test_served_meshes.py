@@ -20,7 +20,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.team import Team
+from cotswold.training.distributed import Team
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 

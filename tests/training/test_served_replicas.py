@@ -28,10 +28,12 @@ from cotswold.recipe import dump, load
 from cotswold.replicas.replicas import Replicas, open_replicas
 from cotswold.run import RunDirectory, Stop
 from cotswold.testing.processes import ended
-from cotswold.training import Resume, data_feed, downpour, hogwild, open_job
-from cotswold.training.patterns import write_rows
-from cotswold.training.served_patterns import PoolPlace
-from cotswold.training.varying import varying_of
+from cotswold.training import Resume, hogwild, open_job
+from cotswold.training.async_sgd import strategy as downpour
+from cotswold.training.data import service as data_feed
+from cotswold.training.data.indexed import write_rows
+from cotswold.training.data.remote import PoolPlace
+from cotswold.training.data.varying import varying_of
 from cotswold.transport.address import Address
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes

@@ -10,8 +10,8 @@ import pytest
 from cotswold.replicas.monitor import Watching
 from cotswold.replicas.replicas import Replicas
 from cotswold.run import Recorder, Stop
-from cotswold.training.runners import showing
-from cotswold.training.runners.showing import Showing
+from cotswold.training.trainers import async_status as showing
+from cotswold.training.trainers.async_status import Showing
 
 SILENT = "server-a, server-b have said nothing for 19 s"
 

@@ -12,8 +12,8 @@ from tests.training.small import draw_labelled, greedy, supervised
 import cotswold
 from cotswold.errors import RunError
 from cotswold.recipe import load, parse
-from cotswold.training.networks import build_stacks
-from cotswold.training.restore import check_preparation, start_of, supervised_network
+from cotswold.training.jobs.restore import check_preparation, start_of, supervised_network
+from cotswold.training.models import build_stacks
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.training.small import draw_labelled, greedy
 
 from cotswold import recipe as recipes
 from cotswold.training import Resume, open_job
-from cotswold.training.stores import open_store
+from cotswold.training.data.stores import open_store
 
 
 def test_a_recipe_without_a_word_of_splits_trains_on_no_picture_that_is_named_a_test(

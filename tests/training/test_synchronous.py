@@ -12,9 +12,9 @@ import torch
 from cotswold.checkpoint import Checkpoint, Checkpoints, StateDict, StateValue
 from cotswold.errors import CheckpointError, DivergedError, UserError, told
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
-from cotswold.training.phases import Phase
-from cotswold.training.runners.synchronous import Position, Synchronous
-from cotswold.training.strategy import Batch
+from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.phases import Phase
+from cotswold.training.trainers.sync import Position, Synchronous
 
 
 class Numbers:

@@ -14,7 +14,7 @@ import cotswold
 from cotswold import recipe as recipes
 from cotswold.errors import RecipeError, UnknownStrategyError
 from cotswold.run import read_events
-from cotswold.training.table import entry
+from cotswold.training.strategies.registry import entry
 
 PACKAGE = '''
 from typing import Literal
@@ -30,9 +30,9 @@ class BackwardsTraining(GreedyTraining):
     """How often it tells."""
 '''
 STRATEGY = """
-from cotswold.training.builders import stack_entry
-from cotswold.training.greedy import Greedy
-from cotswold.training.table import Entry
+from cotswold.training.strategies.builtin import stack_entry
+from cotswold.training.strategies.greedy import Greedy
+from cotswold.training.strategies.registry import Entry
 
 class Backwards(Greedy):
     def train_step(self, batches):
@@ -157,8 +157,8 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
 
 
 FALLING = """
-from cotswold.training.builders import stack_entry
-from cotswold.training.greedy import Greedy
+from cotswold.training.strategies.builtin import stack_entry
+from cotswold.training.strategies.greedy import Greedy
 
 class Falling(Greedy):
     def train_step(self, batches):

@@ -18,11 +18,11 @@ from cotswold.nn import LocallyConnected2d
 from cotswold.recipe import load
 from cotswold.shards.runtime.layout import shards_of
 from cotswold.shards.runtime.local_product import LocalProduct
-from cotswold.training.capture import capturing, layers_of
-from cotswold.training.factors import Factors, LinearFactors, LocalFactors
-from cotswold.training.flat import FlatModule
-from cotswold.training.networks import build_layers
-from cotswold.training.updates import ModuleUpdates, Way
+from cotswold.training.async_sgd.capture import capturing, layers_of
+from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors
+from cotswold.training.async_sgd.gradients import ModuleUpdates, Way
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.models import build_layers
 
 
 def assert_same(found: Tensor, wanted: Tensor) -> None:

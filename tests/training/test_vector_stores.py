@@ -17,9 +17,9 @@ from cotswold.data import VectorPreparation
 from cotswold.errors import RecipeError, SourceError
 from cotswold.run import read_events
 from cotswold.training import Resume, labelled_batches, open_job, trained_layers
-from cotswold.training.patterns import StorePatterns
-from cotswold.training.pictures import TrainingPictures
-from cotswold.training.stores import class_count, open_store, preparation_of, warnings, with_store_shape
+from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.data.store_batches import TrainingPictures
+from cotswold.training.data.stores import class_count, open_store, preparation_of, warnings, with_store_shape
 
 RECIPE = """
 format = 3

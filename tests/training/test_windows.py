@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import Work
-from cotswold.training.runners.windows import Windows
+from cotswold.training.trainers.windows import Windows
 from cotswold.wire.lifecycle import Counts, Unsaved
 
 

@@ -23,7 +23,7 @@ from cotswold.dataservice.runtime.client import DataClient, asking_of
 from cotswold.dataservice.runtime.feed import ServedFeed
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.host import Token
-from cotswold.training.data_feed import head
+from cotswold.training.data.service import head
 from rivals.feeding import KERNELS, Feeding, measured
 
 WINDOW = 8

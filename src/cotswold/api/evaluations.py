@@ -74,7 +74,7 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
     if recipe.network.module is not None:
         return recipe, patterns or 1, outputs or 1  # which simulate refuses
     from cotswold.api.plan import patterns_in
-    from cotswold.training.stores import class_count, open_store, with_features, with_store_shape
+    from cotswold.training.data.stores import class_count, open_store, with_features, with_store_shape
 
     if recipe.data.store is not None:
         recipe = with_store_shape(recipe, open_store(recipe, Path()))

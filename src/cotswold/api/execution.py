@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cotswold.geometry import Grid
     from cotswold.run import Stop
     from cotswold.training import Job
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
 
 Listening = Callable[["Stop", str], AbstractContextManager[None]]
 """What hears, for a `with` block, that a run is to stop, and then says these words."""

@@ -18,7 +18,7 @@ from cotswold.api.threads import computing, own_environment, own_modes, own_rand
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
 
 
 def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
@@ -55,7 +55,7 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
     if restarts:
         raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
-        from cotswold.training.team import SOLO
+        from cotswold.training.distributed import SOLO
 
         return _trained(request, SOLO, hearing)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from cotswold.launch import World
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import Cluster, LayerTraining, Mesh
-    from cotswold.training.module_batch import Factory
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
+    from cotswold.training.full_batch.module_batch import Factory
 
     Given = Dataset[Any] | DataLoader[Any] | tuple[Any, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
@@ -112,7 +112,7 @@ class ModuleRequest:
         """Have the factory make the module and the data set, in this process."""
         if self.factory is None:
             return
-        from cotswold.training.factories import make
+        from cotswold.training.jobs.factories import make
 
         self.module, self.dataset, own = make(self.factory)
         self.validation = self.validation if own is None else own
@@ -120,7 +120,7 @@ class ModuleRequest:
     @property
     def kept_factory(self) -> Factory | None:
         """What processes of other machines are told; None without a factory."""
-        from cotswold.training.module_batch import Factory
+        from cotswold.training.full_batch.module_batch import Factory
 
         if self.factory is None:
             return None
@@ -150,7 +150,7 @@ def _kept(directory: Path, resume: Resumed) -> Recipe | None:
     """The recipe of the run that is resumed; None where one begins, or none is there."""
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
-    from cotswold.training.opening import Resume, check_started
+    from cotswold.training.jobs.create import Resume, check_started
 
     if resume and resume != "if_started":  # before what the run would say itself is missed
         check_started(directory, Resume.ALWAYS, python=True)
@@ -262,7 +262,7 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
     if restarts:
         raise UserError("restarts is for several processes; give a grid, such as 1x2")
     with computing(request.training.threads, device=_device_of(request)):
-        from cotswold.training.team import SOLO
+        from cotswold.training.distributed import SOLO
 
         request.make()
         return _trained(request, SOLO, hearing)
@@ -277,7 +277,7 @@ def _device_of(request: ModuleRequest) -> str:
 
 def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
     from cotswold import training
-    from cotswold.training.factories import imported
+    from cotswold.training.jobs.factories import imported
 
     assert request.module is not None and request.dataset is not None, "made before"
     resume, loss = training.Resume.ALWAYS if request.resume else training.Resume.NEVER, request.loss
@@ -336,7 +336,7 @@ class ModuleWords:
                 f"{request.factory} is in the program itself, which other processes do not run; put what "
                 "they need into a module beside it, and name that"
             )
-        from cotswold.training.factories import imported
+        from cotswold.training.jobs.factories import imported
 
         imported(request.factory)  # what can be known is said before processes start
         return cls(
@@ -368,7 +368,7 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     from cotswold.launch import join
     from cotswold.mesh import Mesh
     from cotswold.recipe.schema import Mesh as Section
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
 
     assert request.module is not None, "made before"
     rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)

@@ -19,7 +19,7 @@ from cotswold.geometry import Grid
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import BatchTraining
-    from cotswold.training.strategy import Batch
+    from cotswold.training.strategies.base import Batch
 
 Row = dict[str, object]
 FLOAT_BYTES = 4
@@ -54,7 +54,7 @@ def plan(
     from cotswold import recipe as recipes
     from cotswold.api import plan_replicas
     from cotswold.recipe.schema import BatchTraining, DownpourTraining
-    from cotswold.training.stores import with_features
+    from cotswold.training.data.stores import with_features
 
     if recipe is None:
         if directory is None:
@@ -78,14 +78,14 @@ def plan(
 
 
 def _stored(recipe: Recipe) -> Recipe:
-    from cotswold.training.stores import open_store, with_store_shape
+    from cotswold.training.data.stores import open_store, with_store_shape
 
     return with_store_shape(recipe, open_store(recipe, Path()))
 
 
 def _counted(recipe: Recipe, training: BatchTraining) -> Row:
-    from cotswold.training.networks import planned_layers
-    from cotswold.training.stores import class_count
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.models import planned_layers
 
     outputs, cluster = class_count(recipe), recipe.cluster
     layers = planned_layers(recipe, outputs)
@@ -168,7 +168,7 @@ def patterns_in(recipe: Recipe) -> tuple[int, bool]:
     """Patterns for training, and whether that is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
-    from cotswold.training.stores import source_of
+    from cotswold.training.data.stores import source_of
 
     if recipe.data.store is not None:
         return Store(expand(recipe.data.store)).splits["train"], True
@@ -184,14 +184,14 @@ def _item_bytes(recipe: Recipe) -> int:
 
 def _vectors(training: BatchTraining) -> int:
     """Vectors that the method has at once: point, gradient, direction, trial and its gradient, history."""
-    from cotswold.training.batch import MEMORY
+    from cotswold.training.full_batch.strategy import MEMORY
 
     return 5 + (2 * ((training.memory or MEMORY) + 1) if training.method == "lbfgs" else 1)
 
 
 def _kept(training: BatchTraining) -> int:
     """Those that a checkpoint holds."""
-    from cotswold.training.batch import MEMORY
+    from cotswold.training.full_batch.strategy import MEMORY
 
     return 2 + (2 * (training.memory or MEMORY) if training.method == "lbfgs" else 1)
 
@@ -229,9 +229,9 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
     """Seconds that value and gradient of a pattern take here, measured on random numbers."""
     import torch
 
+    from cotswold.training.full_batch.objective import work_of
+    from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
-    from cotswold.training.restore import supervised_network
-    from cotswold.training.works import work_of
 
     class Random:
         varies = False
@@ -257,7 +257,7 @@ def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
     """So many samples of random numbers, as the recipe's network takes them, with targets by chance."""
     import torch
 
-    from cotswold.training.strategy import Batch
+    from cotswold.training.strategies.base import Batch
 
     shape = recipe.input
     inputs = torch.rand(samples, shape.channels, shape.height, shape.width)
@@ -270,7 +270,7 @@ def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
 def _classes(recipe: Recipe) -> bool:
     from cotswold.data import Store
     from cotswold.recipe import expand
-    from cotswold.training.stores import source_of
+    from cotswold.training.data.stores import source_of
 
     if recipe.data.store is not None:
         return bool(Store(expand(recipe.data.store)).classes)

@@ -15,8 +15,8 @@ from cotswold.api import plan, plan_standing
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import DownpourTraining
-    from cotswold.training.learning_works import LearningWork
-    from cotswold.training.strategy import Batch
+    from cotswold.training.async_sgd.replica_task import LearningWork
+    from cotswold.training.strategies.base import Batch
     from cotswold.wire import Shard
 
 REPLICA_VECTORS = 4
@@ -35,10 +35,10 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     """The counts of a recipe whose input is known, by name; raises MachineError without its device."""
     from cotswold.replicas.startup import QUEUE_VECTORS
     from cotswold.shards.runtime.layout import shards_of
-    from cotswold.training.downpour import pace_of, rule_of, settings_of
-    from cotswold.training.networks import layer_names, layers_bytes
-    from cotswold.training.restore import check_training_device
-    from cotswold.training.stores import class_count
+    from cotswold.training.async_sgd.strategy import pace_of, rule_of, settings_of
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.jobs.restore import check_training_device
+    from cotswold.training.models import layer_names, layers_bytes
 
     check_training_device(training)
     outputs, cluster = class_count(recipe), recipe.cluster
@@ -136,11 +136,11 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
     """What a replica computes, on random numbers."""
     import torch
 
-    from cotswold.training.downpour import made_on_cpu
-    from cotswold.training.learning_works import LearningWork, flops_of
+    from cotswold.training.async_sgd.push_format import ways_of
+    from cotswold.training.async_sgd.replica_task import LearningWork, flops_of
+    from cotswold.training.async_sgd.strategy import made_on_cpu
+    from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
-    from cotswold.training.restore import supervised_network
-    from cotswold.training.ways import ways_of
 
     batch = plan.random_batch(recipe, outputs, training.batch_size)
 
@@ -167,7 +167,7 @@ def _pushed(
     """Bytes that a step of a replica pushes to all servers, by kind."""
     import torch
 
-    from cotswold.training.downpour import own_of, pace_of
+    from cotswold.training.async_sgd.strategy import own_of, pace_of
 
     pace, own = pace_of(recipe, training), own_of(recipe, training)
     numbers = work.parameters.numel()

@@ -22,7 +22,7 @@ from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
     from cotswold.launch import World
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
 
 Tell = Callable[[str], None]
 """Hears a sentence for the user."""
@@ -48,7 +48,7 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
         known = RunDirectory.open(run)
         return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
     if name is None and run is not None:
-        from cotswold.training.opening import NO_RUN
+        from cotswold.training.jobs.create import NO_RUN
 
         raise RunError(NO_RUN.format(run))
     if name is None:
@@ -114,7 +114,7 @@ def team(
     from cotswold.host import token_in, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh
-    from cotswold.training.team import Team
+    from cotswold.training.distributed import Team
 
     wanted: Recipe | None = None
     failure: CotswoldError | None = None

@@ -127,7 +127,7 @@ class Run:
         module is another one; it is as before then.
         """
         from cotswold.checkpoint import Checkpoint, Checkpoints
-        from cotswold.training.same_module import check_module
+        from cotswold.training.jobs.same_module import check_module
 
         def take(checkpoint: Checkpoint) -> None:
             check_module(module, checkpoint)

@@ -262,7 +262,7 @@ def made_by(factory: str) -> nn.Module:
     """The module that the function ``package.module:function`` makes; raises UserError for anything else."""
     from torch import nn
 
-    from cotswold.training.factories import imported
+    from cotswold.training.jobs.factories import imported
 
     made = imported(factory)()
     if not isinstance(made, nn.Module):

@@ -258,7 +258,7 @@ class ServedData(InThread):
         from cotswold.dataservice.runtime.remote_servers import open_lending
         from cotswold.host import ForkServer
         from cotswold.run.scraping import Scraping
-        from cotswold.training.data_feed import WORK
+        from cotswold.training.data.service import WORK
 
         module = WORK.partition(":")[0]
         with ExitStack() as opened:
@@ -349,8 +349,8 @@ def _supply_of(
     from cotswold.data import Store
     from cotswold.data.manifest import is_store
     from cotswold.data.serving import said
-    from cotswold.training.stores import open_store
-    from cotswold.training.varying import varying_of
+    from cotswold.training.data.stores import open_store
+    from cotswold.training.data.varying import varying_of
 
     changed = override_list(overrides)
     if isinstance(source, Store) or (isinstance(source, str | Path) and is_store(source)):

@@ -106,7 +106,7 @@ def _results(path: Path, _: Progress) -> list[str]:
 def _prolonged(path: Path, _: Progress) -> list[str]:
     from cotswold.errors import MachineError
     from cotswold.run import RunDirectory
-    from cotswold.training import prolonging
+    from cotswold.training.jobs import extend as prolonging
 
     try:
         prolonging.read(RunDirectory(path.absolute()))

@@ -166,7 +166,7 @@ def augment(
     from cotswold.files import disk_errors, replace_file
     from cotswold.recipe import load
     from cotswold.training import open_store
-    from cotswold.training.varying import varying_of
+    from cotswold.training.data.varying import varying_of
 
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: give the name of a .png file")

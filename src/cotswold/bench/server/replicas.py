@@ -27,9 +27,9 @@ from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.ops import images_last
 from cotswold.shards.runtime.work import Slot
-from cotswold.training.flat import FlatModule
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import loss_of
-from cotswold.training.restore import supervised_network
 
 RECIPE = "adam-mnist"
 BAR = 0.95
