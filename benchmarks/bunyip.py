@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from cotswold.api.progress import say
 from cotswold.bench.measure import document
 from cotswold.cli.figures import ready, table, write
-from cotswold.data.ocr import JapaneseSet
+from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read

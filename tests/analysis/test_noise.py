@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cotswold.data.whitening import ROLL_OFF, TOP, cosine_radii
+from cotswold.data.preprocessing.whitening import ROLL_OFF, TOP, cosine_radii
 from cotswold.recipe import load
 from cotswold.recipe.schema import PictureData
 

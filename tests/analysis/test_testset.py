@@ -10,7 +10,7 @@ from PIL import Image
 from cotswold.analysis.testset import ObjectTestSet
 from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Preparation, Transform, open_source
-from cotswold.data.preparation import estimate, spectra
+from cotswold.data.preprocessing.images import estimate, spectra
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.training.small import draw
 from cotswold import analysis
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.data import synthetic
+from cotswold.data.datasets import demo as synthetic
 from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.data.making import Batch
+from cotswold.data.loading.batching import Batch
 from cotswold.dataservice.runtime.batch_tensors import batches_of
 from cotswold.errors import MachineError
 from cotswold.wire import Supplied

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
-from cotswold.data.serving import ServedStore, View
+from cotswold.data.service.store import ServedStore, View
 from cotswold.dataservice.core.request_scheduler import Asking
 from cotswold.dataservice.runtime import pool as data_pool
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     np.save(folder / "numbered.npy", (numbers // 2 + grain).astype(np.uint8))
     plain = Preparation((20, 24), colour="grey", contrast=False, whiten=False, dtype="uint8")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 32)
+        patched.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 32)
         prepare(open_source(folder / "numbered.npy"), folder / "store", plain, validation=0.0, jobs=1)
     return Store(folder / "store")
 

@@ -13,8 +13,8 @@ import torch
 from tests.cluster.test_data_pool import ASKING, BATCH, check, expected, reading, served, store, until  # noqa: F401  # the fixture
 
 from cotswold.data import Store
-from cotswold.data.making import Wanted, together
-from cotswold.data.serving import View
+from cotswold.data.loading.batching import Wanted, together
+from cotswold.data.service.store import View
 from cotswold.dataservice.core.epoch_pass import Drawing
 from cotswold.dataservice.runtime import client as feeding
 from cotswold.dataservice.runtime.batch_tensors import window_bytes

@@ -27,9 +27,9 @@ from torch.utils.data import DataLoader
 import cotswold.data
 from cotswold.api.served_dataset import ServedDataset
 from cotswold.data import Store, StoreDataset
-from cotswold.data.making import Batch
-from cotswold.data.order import Rows
-from cotswold.data.serving import ServedStore
+from cotswold.data.loading.batching import Batch
+from cotswold.data.loading.order import Rows
+from cotswold.data.service.store import ServedStore
 from cotswold.dataservice.core.shared_epochs import Drawn
 from cotswold.dataservice.runtime.pool import DataPool
 from cotswold.errors import MachineError, UserError

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from cotswold.data.ahead import Ahead
+from cotswold.data.loading.prefetch import Ahead
 
 NUMBERS = 20_000
 

@@ -22,8 +22,8 @@ from cotswold.data import (
     prepare,
     stream,
 )
-from cotswold.data.labelling import Labelling
-from cotswold.data.vectors import VectorArray
+from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.vectors import VectorArray
 from cotswold.errors import SourceError
 
 PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")

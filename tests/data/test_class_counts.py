@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cotswold
-from cotswold.data.class_counts import class_notes
+from cotswold.data.store.class_counts import class_notes
 
 from .conftest import write_photographs
 

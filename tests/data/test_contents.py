@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 import cotswold
-from cotswold.data import Preparation, contents, open_samples, prepare
+from cotswold.data import Preparation, open_samples, prepare
+from cotswold.data.sources import contents
 from cotswold.errors import UserError
 
 from .test_sources import idx

@@ -33,7 +33,7 @@ def written(folder: Path, samples: int = SAMPLES) -> Store:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """In 13 shards of 16."""
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 16)
     return written(tmp_path)
 
 
@@ -134,7 +134,9 @@ def test_each_worker_goes_on_with_a_state_of_its_own(store: Store, monkeypatch: 
 
     whole, after = [], []
     for number in range(2):
-        monkeypatch.setattr("cotswold.data.dataset.get_worker_info", lambda number=number: Info(number))
+        monkeypatch.setattr(
+            "cotswold.data.loading.dataset.get_worker_info", lambda number=number: Info(number)
+        )
         dataset = StoreDataset(store, batch_size=10)
         whole.append(labels(dataset))
         passing = iter(dataset)

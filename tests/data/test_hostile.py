@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from cotswold.data import Preparation, number_files, open_source, prepare
-from cotswold.data.folder import walk
-from cotswold.data.picture import BrokenPictureError, cut, open_picture
+from cotswold.data import Preparation, open_source, prepare
+from cotswold.data.formats import array_files as number_files
+from cotswold.data.formats.image import BrokenPictureError, cut, open_picture
+from cotswold.data.sources.folder import walk
 from cotswold.errors import SourceError
 
 from .conftest import write_photographs

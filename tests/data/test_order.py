@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.data.order import Buffered, Grouped, Order, Split, buffer_samples, part_of_rank
-from cotswold.data.store_layout import shard_pictures
+from cotswold.data.loading.order import Buffered, Grouped, Order, Split, buffer_samples, part_of_rank
+from cotswold.data.store.layout import shard_pictures
 from cotswold.geometry import MapShape
 
 ORDERS = pytest.mark.parametrize("kind", [Buffered, Grouped])

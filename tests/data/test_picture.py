@@ -8,7 +8,7 @@ import PIL
 import pytest
 from PIL import Image
 
-from cotswold.data.picture import BrokenPictureError, cut, open_picture
+from cotswold.data.formats.image import BrokenPictureError, cut, open_picture
 
 from .conftest import photograph, png
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotswold.data import Preparation
-from cotswold.data.splits import Request, assigned
+from cotswold.data.store.splits import Request, assigned
 from cotswold.errors import SourceError, UserError
 
 from .conftest import Named

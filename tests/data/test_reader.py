@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.data import Reader, Store
-from cotswold.data.buffer import Buffer, Epoch
-from cotswold.data.order import Buffered, Rows, Split
+from cotswold.data.loading.order import Buffered, Rows, Split
+from cotswold.data.loading.shuffle_buffer import Buffer, Epoch
 from cotswold.errors import StoreError, UserError
 from cotswold.geometry import Box
 
@@ -30,7 +30,7 @@ def numbers(pictures: torch.Tensor) -> list[int]:
 def test_an_epoch_hands_out_every_picture_once(
     keep_last: bool, buffer_bytes: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
     reader = Reader(plain_store(107), "train", 10, keep_last=keep_last, buffer_bytes=buffer_bytes)
     for epoch in range(2):
         assert reader.epoch == epoch
@@ -65,7 +65,7 @@ def test_a_window_is_read_and_in_the_same_order_as_the_whole(store: Store) -> No
 def test_the_order_does_not_depend_on_the_window_where_not_all_pictures_fit_the_buffer(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(100)
     readers = [
         Reader(store, "train", 10, seed=2, box=box, buffer_bytes=24 * 20)
@@ -80,7 +80,7 @@ def test_the_order_does_not_depend_on_the_window_where_not_all_pictures_fit_the_
 def test_a_window_goes_on_where_another_one_stood(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(50)
     first = Reader(store, "train", 7, box=Box((0, 0), (4, 2)), buffer_bytes=24 * 20)
     for _ in range(11):
@@ -112,7 +112,7 @@ def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_picture(
 def test_a_resumed_reader_goes_on_with_the_same_bits(
     steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(50)
     first = Reader(store, "train", 10, seed=4, buffer_bytes=24 * 20)
     for _ in range(steps):
@@ -159,7 +159,7 @@ def test_a_split_smaller_than_a_batch_is_one_small_batch(plain_store: Numbered) 
 def test_a_damaged_chunk_reaches_the_caller_by_name(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(40)
     path: Path = store.path / "arrays/train/pictures/c/3/0/0/0"
     data = bytearray(path.read_bytes())
@@ -210,7 +210,7 @@ def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(pl
 def test_more_than_the_buffer_a_shard_and_a_batch_is_never_held(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     held, real = [], Buffer.take
 
     def watched(self: Buffer, epoch: int, rows: Rows) -> NDArray[np.uint8]:
@@ -266,7 +266,7 @@ EARLIER = [
 def test_a_run_of_an_earlier_version_goes_on_in_its_own_order(
     steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(50)
     state = {
         "store": store.identity,
@@ -294,7 +294,7 @@ def test_a_run_of_an_earlier_version_goes_on_in_its_own_order(
 def test_a_state_keeps_its_buffer_whatever_the_reader_would_choose(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(100)
     first = Reader(store, "train", 10, buffer_bytes=24 * 20)
     for _ in range(13):

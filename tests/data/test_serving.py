@@ -16,11 +16,11 @@ import torch
 
 from cotswold.data import Reader, Store
 from cotswold.data.augment import Augmentation
-from cotswold.data.buffer import Epoch
-from cotswold.data.making import Batch
-from cotswold.data.order import Buffered, Rows, Split
-from cotswold.data.serving import ServedStore, Terms, View, needed_cache_bytes, said
-from cotswold.data.shard_cache import ShardCache, Shards
+from cotswold.data.loading.batching import Batch
+from cotswold.data.loading.order import Buffered, Rows, Split
+from cotswold.data.loading.shuffle_buffer import Epoch
+from cotswold.data.service.cache import ShardCache, Shards
+from cotswold.data.service.store import ServedStore, Terms, View, needed_cache_bytes, said
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -93,7 +93,7 @@ def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = 4 * store.shape.size
-    monkeypatch.setattr("cotswold.data.serving.BATCH_BYTES", 20 * each)
+    monkeypatch.setattr("cotswold.data.service.store.BATCH_BYTES", 20 * each)
     work = ServedStore(store, 1 << 20)
     assert len(made(work, str(View("train")), 0, np.arange(20))[0]) == 20
     before = work.cache.misses + work.cache.hits
@@ -135,7 +135,7 @@ def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
 def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many(
     plain_store: Callable[..., Store], small_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.order._LEAST_BYTES", 24 * 40)
+    monkeypatch.setattr("cotswold.data.loading.order._LEAST_BYTES", 24 * 40)
     store = plain_store(480)
     needed = needed_cache_bytes(store)
     assert 40 // 16 * PAGESIZE <= needed < 480 // 16 * PAGESIZE

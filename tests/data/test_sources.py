@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data import open_source
-from cotswold.data.picture import BrokenPictureError
+from cotswold.data.formats.image import BrokenPictureError
 from cotswold.errors import SourceError
 
 from .conftest import photograph, png, write_photographs

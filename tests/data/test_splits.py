@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
-from cotswold.data.source import split_of_folder
-from cotswold.data.splits import Request, Splits, assigned, rule
+from cotswold.data.sources.base import split_of_folder
+from cotswold.data.store.splits import Request, Splits, assigned, rule
 from cotswold.errors import SourceError, UserError
 
 from .conftest import Named

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cotswold.data import Store, VectorPreparation, open_samples, open_source, open_vectors, prepare
-from cotswold.data.log_mel import frames_of, log_mel
+from cotswold.data.datasets.log_mel import frames_of, log_mel
 from cotswold.errors import MissingExtraError, SourceError
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile, the extra `speech`")

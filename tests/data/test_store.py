@@ -53,7 +53,7 @@ def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None
 def test_a_window_reads_the_chunks_that_it_touches_and_no_others(
     plain_store: Callable[..., Store], bytes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
     store = plain_store(16, (128, 192))  # chunks of 64 x 64
     store.read("train", 0, 1)
     bytes_read.clear()

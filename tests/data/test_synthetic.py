@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotswold.data import open_source, write_demo
-from cotswold.data.synthetic import CropSource
+from cotswold.data.datasets.demo import CropSource
 from cotswold.errors import MissingExtraError, SourceError, UserError
 
 needs_demo = pytest.mark.skipif(
@@ -61,7 +61,7 @@ def test_without_the_packages_the_extra_to_install_is_named(monkeypatch: pytest.
 @needs_demo
 def test_the_built_in_sets_can_be_written_as_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"builtin:demo-faces", "builtin:demo-distractors"}
-    from cotswold.data import synthetic
+    from cotswold.data.datasets import demo as synthetic
 
     monkeypatch.setattr(synthetic, "BUILTIN", {n: c for n, c in synthetic.BUILTIN.items() if n in few})
     assert write_demo(tmp_path / "out") == {"demo-faces": 50, "demo-distractors": 150}

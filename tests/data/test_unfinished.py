@@ -36,7 +36,7 @@ def killed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unfinished(killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
     shutil.copytree(killed, tmp_path / "s")
     return tmp_path / "s"
 

@@ -21,13 +21,13 @@ from cotswold.data import (
     open_source,
     open_vectors,
     prepare,
-    store_layout,
     stream,
     transform_from_state,
     verify_store,
 )
-from cotswold.data.store_layout import Chunk
-from cotswold.data.vector_preparation import Moments
+from cotswold.data.preprocessing.vectors import Moments
+from cotswold.data.store.layout import Chunk
+from cotswold.data.store.store import layout as store_layout
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
 
@@ -40,8 +40,8 @@ Y = np.arange(500) % 7
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
-    monkeypatch.setattr("cotswold.data.preparing._VECTORS_PER_JOB", 32)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store.prepare._VECTORS_PER_JOB", 32)
 
 
 def vectors(folder: Path, x: NDArray[np.generic] = X, y: NDArray[np.generic] = Y) -> Path:
@@ -280,7 +280,7 @@ def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
     with pytest.raises(SourceError, match="went away"):
         prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     monkeypatch.undo()
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 64)
     again = prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     assert again.found == 3 * 64 and again.identity == whole.identity
     assert files(tmp_path / "s") == files(tmp_path / "whole")

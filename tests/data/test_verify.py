@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cotswold.data import Preparation, Store, open_source, prepare, verify_store
-from cotswold.data.manifest import checksum, chunk_of
+from cotswold.data.store.manifest import checksum, chunk_of
 from cotswold.errors import StoreError
 
 from .conftest import write_photographs

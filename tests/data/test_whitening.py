@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cotswold.data import Preparation, Transform
-from cotswold.data.preparation import estimate, plain, spectra
-from cotswold.data.whiteness import measure
-from cotswold.data.whitening import Whitening, cosine_radii, cosines, cross_spectra, filtered, knots, probe
+from cotswold.data.preprocessing.images import estimate, plain, spectra
+from cotswold.data.preprocessing.whiteness import measure
+from cotswold.data.preprocessing.whitening import (
+    Whitening,
+    cosine_radii,
+    cosines,
+    cross_spectra,
+    filtered,
+    knots,
+    probe,
+)
 from cotswold.errors import UserError
 
 from .conftest import photograph
@@ -82,9 +90,9 @@ def test_the_fast_transform_and_the_product_filter_alike(
     random = np.random.default_rng(0)
     grid = random.standard_normal((3, 3, size[0] - 3, size[1] - 5)).astype(np.float32)
     pictures = random.standard_normal((2, 3, *size)).astype(np.float32)
-    monkeypatch.setattr("cotswold.data.whitening._FAST_FROM", 1)
+    monkeypatch.setattr("cotswold.data.preprocessing.whitening._FAST_FROM", 1)
     fast = filtered(pictures, grid)
-    monkeypatch.setattr("cotswold.data.whitening._FAST_FROM", 1000)
+    monkeypatch.setattr("cotswold.data.preprocessing.whitening._FAST_FROM", 1000)
     np.testing.assert_allclose(fast, filtered(pictures, grid), atol=2e-4)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotswold.data.shard import Shard
-from cotswold.data.worker_pool import WorkerPool
+from cotswold.data.store.shard import Shard
+from cotswold.data.store.worker_pool import WorkerPool
 
 
 class Telling:

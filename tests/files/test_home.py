@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import cotswold
 
-from cotswold.data.ocr import typefaces
+from cotswold.data.datasets.japanese_ocr import typefaces
 from cotswold.errors import UserError
 from cotswold.files import expanded, home
 

@@ -14,7 +14,7 @@ import pytest
 from tests.training.runs import bits, finish, losses, recipe_of, resumed, started
 from tests.training.small import greedy, supervised
 
-from cotswold.data.reader import stored_bytes
+from cotswold.data.loading.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop, recorder

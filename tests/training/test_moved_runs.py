@@ -10,7 +10,7 @@ import pytest
 from tests.training.runs import finish
 
 import cotswold
-from cotswold.data import contents
+from cotswold.data.sources import contents
 from cotswold.errors import SourceError, StoreError
 from cotswold.run import RunDirectory
 from cotswold.training import Resume, StoreJob, open_job, source_note, store_of
@@ -136,7 +136,7 @@ def test_samples_that_changed_are_refused_before_they_are_prepared(
 def unmoved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The run in its first place; digests of new files are recorded at once, in a cache of its own."""
     monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))
-    monkeypatch.setattr("cotswold.data.contents.code_cache.folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("cotswold.data.sources.contents.code_cache.folder", lambda: tmp_path / "cache")
     Path("new").rename("old")
     return Path("old/run")
 

@@ -17,7 +17,7 @@ from tests.training.small import supervised
 from tests.training.test_data_servers import children, with_servers
 
 from cotswold.data import Store
-from cotswold.data.serving import said
+from cotswold.data.service.store import said
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of

@@ -32,7 +32,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.words import count, duration, percent, plain, scaled
-from cotswold.data.ocr import JapaneseSet, contact_sheet
+from cotswold.data.datasets.japanese_ocr import JapaneseSet, contact_sheet
 from measures.bunyip import paper
 from measures.bunyip.judging import PARTS
 

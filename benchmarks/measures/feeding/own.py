@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from cotswold.data import Reader, Store
-from cotswold.data.serving import View
+from cotswold.data.service.store import View
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, asking_of
 from cotswold.dataservice.runtime.feed import ServedFeed

@@ -19,7 +19,7 @@ from typing import Any
 
 from cotswold import ops
 from cotswold.checkpoint import Checkpoints
-from cotswold.data.reader import Reader
+from cotswold.data.loading.reader import Reader
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
 from cotswold.training.strategies.greedy import Greedy

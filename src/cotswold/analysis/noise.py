@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data import Preparation
-from cotswold.data.whitening import ROLL_OFF, TOP, cosine_radii, cosines
+from cotswold.data.preprocessing.whitening import ROLL_OFF, TOP, cosine_radii, cosines
 from cotswold.nn import SparseAutoencoderStack
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cotswold.analysis.pictures import Floats, contact_sheet
 from cotswold.data import Store
-from cotswold.data.making import Maker, Varying, Wanted
+from cotswold.data.loading.batching import Maker, Varying, Wanted
 
 _WIDTH = 1200
 """Pixels of a sheet at least."""

@@ -51,7 +51,7 @@ def connect_data(
     batch.
     """
     from cotswold.api.served_dataset import ServedDataset
-    from cotswold.data.serving import View
+    from cotswold.data.service.store import View
 
     batch_size, seed = whole("batch_size", batch_size), whole("seed", seed)
     rank, world_size = whole("rank", rank), whole("world_size", world_size)

@@ -20,7 +20,7 @@ from cotswold.recipe.schema import Evaluation as Test
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
     from cotswold.analysis.selectivity import ClassWeights
-    from cotswold.data.source import Labels
+    from cotswold.data.sources.base import Labels
 
 
 def evaluate(

@@ -83,7 +83,7 @@ def info(
 
 def _missing(recipe: Recipe) -> str | None:
     """A sentence where the source of pictures is not here, which training will need."""
-    from cotswold.data.joined import is_joined
+    from cotswold.data.sources.plugins import is_joined
     from cotswold.errors import RecipeError
     from cotswold.recipe import expand
 

@@ -69,7 +69,7 @@ def prepare(
     UserError for a choice that does not apply to such samples.
     """
     from cotswold import data
-    from cotswold.data import contents
+    from cotswold.data.sources import contents
 
     for name, whole in {
         "size": size,

@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from cotswold.api.given import whole
-from cotswold.data.buffer import Epoch
-from cotswold.data.dataset import worker_of_loader
-from cotswold.data.making import Wanted
-from cotswold.data.order import Buffered, Rows, Split, part_of_rank, part_of_worker
-from cotswold.data.serving import SplitTerms, Terms, View
+from cotswold.data.loading.batching import Wanted
+from cotswold.data.loading.dataset import worker_of_loader
+from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
+from cotswold.data.loading.shuffle_buffer import Epoch
+from cotswold.data.service.store import SplitTerms, Terms, View
 from cotswold.dataservice.core.epoch_pass import Drawing
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, asking_of, client_at

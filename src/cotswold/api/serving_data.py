@@ -188,7 +188,7 @@ class _Supply:
     def arguments_for(self, terms: str) -> dict[str, object]:
         """The same for the pool that serves ``terms``, by whose transforms a bare store is varied; raises
         UserError where they are not those of this recipe."""
-        from cotswold.data.serving import Terms, View
+        from cotswold.data.service.store import Terms, View
 
         theirs = Terms.parsed(terms).varying
         if self.varying is None and theirs and View("train", varying=theirs).names_own:
@@ -347,8 +347,8 @@ def _supply_of(
     """What a store, or a recipe, gives to serve; samples are prepared where they are not yet."""
     from cotswold import recipe as recipes
     from cotswold.data import Store
-    from cotswold.data.manifest import is_store
-    from cotswold.data.serving import said
+    from cotswold.data.service.store import said
+    from cotswold.data.store.manifest import is_store
     from cotswold.training.data.stores import open_store
     from cotswold.training.data.varying import varying_of
 

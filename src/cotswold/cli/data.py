@@ -99,7 +99,7 @@ def japanese_ocr(
         Processes; all cores by default.
     """
     from cotswold.api.progress import counting, printable
-    from cotswold.data.ocr import Request, make
+    from cotswold.data.datasets.japanese_ocr import Request, make
 
     request = Request(
         seed=seed,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.data.ocr import JapaneseSet, Request, families, frequencies, make, typefaces
-from cotswold.data.ocr.families import Family
-from cotswold.data.ocr.typefaces import Face
+from cotswold.data.datasets.japanese_ocr import JapaneseSet, Request, families, frequencies, make, typefaces
+from cotswold.data.datasets.japanese_ocr.families import Family
+from cotswold.data.datasets.japanese_ocr.typefaces import Face
 
 FEW = ("IPA Gothic", "Noto Serif CJK", "IPA Mincho", "Takao Gothic")
 """Three families: Takao Gothic has the outlines of IPA Gothic. The third is held out."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cotswold.cli import data as command
-from cotswold.data.ocr import JapaneseSet, typefaces
-from cotswold.data.ocr.typefaces import Design
+from cotswold.data.datasets.japanese_ocr import JapaneseSet, typefaces
+from cotswold.data.datasets.japanese_ocr.typefaces import Design
 from cotswold.errors import UserError
 from cotswold.recipe import load
 

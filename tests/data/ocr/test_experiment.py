@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bunyip as script
-from cotswold.data.ocr import JapaneseSet
+from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from measures.bunyip import paper
 from measures.bunyip.cells import Cell, Experiment

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotswold.data.ocr import frequencies
-from cotswold.data.ocr.characters import classes, group_of, groups, narrow
-from cotswold.data.ocr.frequencies import commonest, drawn, equal, natural, ranking
+from cotswold.data.datasets.japanese_ocr import frequencies
+from cotswold.data.datasets.japanese_ocr.characters import classes, group_of, groups, narrow
+from cotswold.data.datasets.japanese_ocr.frequencies import commonest, drawn, equal, natural, ranking
 from cotswold.errors import UserError
 
 

@@ -14,10 +14,19 @@ import torch
 from torch.utils.data import DataLoader
 
 from cotswold.data import Store, VectorPreparation, open_samples, open_source, open_vectors, prepare
-from cotswold.data.ocr import JapaneseSet, PatternDataset, Request, classes, make, making, printing, typefaces
-from cotswold.data.ocr.making import Printer, Task
-from cotswold.data.ocr.typefaces import Design, Face
-from cotswold.data.store_folder import claimed
+from cotswold.data.datasets.japanese_ocr import (
+    JapaneseSet,
+    PatternDataset,
+    Request,
+    classes,
+    make,
+    printing,
+    typefaces,
+)
+from cotswold.data.datasets.japanese_ocr import generate as making
+from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
+from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face
+from cotswold.data.store.store_folder import claimed
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
 from .conftest import SMALL

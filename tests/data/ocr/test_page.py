@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.cli.main import build
-from cotswold.data.ocr import JapaneseSet, typefaces
+from cotswold.data.datasets.japanese_ocr import JapaneseSet, typefaces
 
 PAGE = (Path(__file__).parents[3] / "docs/japanese-ocr.md").read_text()
 

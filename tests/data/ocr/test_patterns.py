@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from cotswold.data.ocr import patterns as module
-from cotswold.data.ocr.patterns import Patterns, patterns, plain, thicker, thinner
-from cotswold.data.ocr.printing import SIDE, Bits, packed, unpacked
+from cotswold.data.datasets.japanese_ocr import patterns as module
+from cotswold.data.datasets.japanese_ocr.patterns import Patterns, patterns, plain, thicker, thinner
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, packed, unpacked
 from cotswold.errors import UserError
 
 

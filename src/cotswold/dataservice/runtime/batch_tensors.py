@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 import torch
 
-from cotswold.data.making import Batch
+from cotswold.data.loading.batching import Batch
 from cotswold.errors import MachineError
 from cotswold.wire import Supplied
 

@@ -22,9 +22,9 @@ from typing import Self
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.data.making import Batch, Wanted, together
-from cotswold.data.order import Rows
-from cotswold.data.serving import Terms, View
+from cotswold.data.loading.batching import Batch, Wanted, together
+from cotswold.data.loading.order import Rows
+from cotswold.data.service.store import Terms, View
 from cotswold.dataservice.core.epoch_pass import Drawing, EpochPass
 from cotswold.dataservice.core.request_scheduler import Asking
 from cotswold.dataservice.core.trainer import BEATS, Trainer

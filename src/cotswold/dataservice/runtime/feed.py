@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from cotswold.data.buffer import Epoch
-from cotswold.data.making import Batch, Wanted
-from cotswold.data.order import Order
-from cotswold.data.serving import View
+from cotswold.data.loading.batching import Batch, Wanted
+from cotswold.data.loading.order import Order
+from cotswold.data.loading.shuffle_buffer import Epoch
+from cotswold.data.service.store import View
 from cotswold.dataservice.runtime.client import DataClient
 
 

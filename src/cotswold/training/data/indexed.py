@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
-from cotswold.data.making import Varying, keys
+from cotswold.data.loading.batching import Varying, keys
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory

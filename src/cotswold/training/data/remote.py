@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from cotswold.data import Augmentation, Store
-from cotswold.data.making import Wanted
-from cotswold.data.order import Rows
-from cotswold.data.serving import View, said
+from cotswold.data.loading.batching import Wanted
+from cotswold.data.loading.order import Rows
+from cotswold.data.service.store import View, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, asking_of, client_at
 from cotswold.errors import UserError

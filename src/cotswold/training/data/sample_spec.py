@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cotswold.data import AnyTransform, Store, transform_from_state
-from cotswold.data.target_scale import TargetScale
+from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, take
 

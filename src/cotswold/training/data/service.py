@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cotswold.data import Store
-from cotswold.data.serving import ServedStore, View, said
+from cotswold.data.service.store import ServedStore, View, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, asking_of
 from cotswold.dataservice.runtime.feed import ServedFeed

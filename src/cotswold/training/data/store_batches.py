@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
-from cotswold.data.feed import Feed
-from cotswold.data.making import Varying
+from cotswold.data.loading.batching import Varying
+from cotswold.data.loading.feed import Feed
 from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe

@@ -23,8 +23,8 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
-from cotswold.data.serving import needed_cache_bytes, shards_of
-from cotswold.data.splits import rule
+from cotswold.data.service.store import needed_cache_bytes, shards_of
+from cotswold.data.store.splits import rule
 from cotswold.errors import RecipeError, SourceError, UnlabelledError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.data.contents import CostlyError, reading_at_most
+from cotswold.data.sources.contents import CostlyError, reading_at_most
 from cotswold.errors import FormatError, RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from cotswold.data import shuffle_bytes
-from cotswold.data.serving import said
+from cotswold.data.service.store import said
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
 from cotswold.training.async_sgd import strategy as downpour
