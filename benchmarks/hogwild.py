@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from cotswold.training.hogwild import Steps
 from cotswold.training.strategies.supervised import supervised_training

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.bench.measure import Spread, document
-from cotswold.cli.figures import at_least_one, cores, leave
+from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import VectorPreparation, open_vectors, prepare
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.cluster.blocks.test_renewed_index import spoil, tables
 
-from cotswold.api.backups import restore_backup, write_backup
+from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
 from cotswold.optim.updates import Sgd
@@ -277,7 +277,7 @@ def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
 def test_a_run_of_which_not_all_buckets_are_found_is_not_backed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str | None
 ) -> None:
-    monkeypatch.setattr("cotswold.api.operating.run_meant", lambda of, run: run)
+    monkeypatch.setattr("cotswold.api.servers.cluster_admin.run_meant", lambda of, run: run)
     whole = Standing().groups()
     some = dict(list(whole.items())[: 0 if run else 3])
     monkeypatch.setattr(Standing, "groups", lambda self: some)

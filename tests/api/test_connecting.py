@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 import cotswold
 import cotswold.data
-from cotswold.api.connecting import Connection, secret_of
-from cotswold.api.serving import Served, ServedStatus
+from cotswold.api.servers.parameter_client import Connection, secret_of
+from cotswold.api.servers.parameter_server import Served, ServedStatus
 from cotswold.checkpoint import Checkpoints
 from cotswold.errors import MachineError, RunError, UserError
 from cotswold.replicas.client import PushRefusedError

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.api import host_events
-from cotswold.api.host_events import EventFile
+from cotswold.api.servers import host_events
+from cotswold.api.servers.host_events import EventFile
 
 
 class Full:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from cotswold.api.interrupting import interruptible, stopping, words_for
+from cotswold.api.signals import interruptible, stopping, words_for
 from cotswold.run import Stop
 
 

@@ -7,10 +7,10 @@ from io import StringIO
 
 import pytest
 
-from cotswold.api import news
-from cotswold.api.news import News
-from cotswold.api.progress import TrainingDisplay
 from cotswold.run import Event
+from cotswold.ui import news
+from cotswold.ui.news import News
+from cotswold.ui.progress import TrainingDisplay
 
 
 class Clock:

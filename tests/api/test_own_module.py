@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import cotswold
-from cotswold.api.own_module import CLUSTER_FIELDS
-from cotswold.api.serving import made_by
+from cotswold.api.servers.parameter_server import made_by
+from cotswold.api.train_module import CLUSTER_FIELDS
 from cotswold.errors import MachineError, RecipeError, RunError, UserError
 from cotswold.recipe.schema import Cluster, SupervisedTraining
 

@@ -11,8 +11,8 @@ import pytest
 from tests.training.runs import events
 from tests.training.test_downpour import job_of, recipe_of
 
-from cotswold.api import plan as planned
-from cotswold.api.plan import plan
+from cotswold.api.plan.base import base as planned
+from cotswold.api.plan.base import plan
 from cotswold.errors import MachineError
 from cotswold.replication.client.admin import Operator
 from cotswold.run import Stop
@@ -59,7 +59,9 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
             """Nobody was called."""
 
     def planned_on(*servers: ServerSeen) -> Any:
-        monkeypatch.setattr("cotswold.api.operating.operator", lambda controllers: Asked(*servers))
+        monkeypatch.setattr(
+            "cotswold.api.servers.cluster_admin.operator", lambda controllers: Asked(*servers)
+        )
         return planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1")
 
     living = [ServerSeen(name, "a", "", "living", 0.1, 0, 0) for name in ("a-0", "a-1")]
@@ -79,7 +81,7 @@ def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: 
     def nobody(controllers: str) -> Operator:
         raise MachineError(f"no controller at {controllers} has answered for 5 s")
 
-    monkeypatch.setattr("cotswold.api.operating.operator", nobody)
+    monkeypatch.setattr("cotswold.api.servers.cluster_admin.operator", nobody)
     found = planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1", "cluster.wait=60")
     assert found["parameter_servers"] == (
         "nobody says what is there: no controller at 127.0.0.1 has answered for 5 s"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cotswold.api.screen import Screen, watching
+from cotswold.ui.screen import Screen, watching
 
 LINES = ["a" * 20, "", "b" * 81, "c", "d"]
 

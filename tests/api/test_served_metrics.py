@@ -19,7 +19,7 @@ from tests.run.test_exposition import parsed
 import cotswold
 import cotswold.data
 from cotswold.api.served_metrics import families
-from cotswold.api.serving_data import Made, ServedData, ServedDataStatus
+from cotswold.api.servers.data_server import Made, ServedData, ServedDataStatus
 from cotswold.data import Preparation, open_source, prepare
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.errors import UserError

@@ -12,8 +12,8 @@ import pytest
 from tests.cluster.standing import settings_of
 from tests.ports import free_ports
 
-from cotswold.api.operating import operator
-from cotswold.api.standing import (
+from cotswold.api.servers.cluster_admin import operator
+from cotswold.api.servers.cluster_host import (
     _drained,
     cluster_tokens,
     few_servers,

@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from cotswold.api import doing, waiting
 from cotswold.host.process_info import is_stopped
 from cotswold.run import Event
 from cotswold.testing.signals import wait_until
+from cotswold.ui import doing
+from cotswold.ui import wait_graph as waiting
 
 
 def replica(

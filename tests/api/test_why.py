@@ -67,7 +67,7 @@ def test_a_run_that_says_nothing_any_more_is_called_late(
 ) -> None:
     monkeypatch.setattr("cotswold.run.status_file.time.time", lambda: 1000.0)
     StatusFile(run.status).write(STEP)
-    monkeypatch.setattr("cotswold.api.why.time.time", lambda: 1075.0)
+    monkeypatch.setattr("cotswold.api.status.time.time", lambda: 1075.0)
     with run.lock():
         (first, *_) = cotswold.why(run.path).sentences
     assert "it has said nothing for 1 min 15 s; --stacks shows where it is" in first

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from tests.cli.command import cotswold
 
-from cotswold.api.operating import Explained, Overview, in_json
-from cotswold.api.screen import Screen
-from cotswold.cli.cluster_tables import explaining, lines_of, table
+from cotswold.api.servers.cluster_admin import Explained, Overview, in_json
+from cotswold.cli.cluster.tables import explaining, lines_of, table
 from cotswold.errors import UserError
 from cotswold.replication.client.admin import Operator
+from cotswold.ui.screen import Screen
 from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
 from cotswold.wire.lifecycle import CopySeen, Reported, RoadSeen
 
@@ -213,7 +213,7 @@ def test_buckets_are_named_if_none_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     def operator_of(*_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(groups=lambda: dict.fromkeys(reversed(NAMES)))
 
-    monkeypatch.setattr("cotswold.cli.cluster_state.operator_of", operator_of)
+    monkeypatch.setattr("cotswold.cli.cluster.admin.operator_of", operator_of)
     assert cotswold("cluster", "explain").out.splitlines() == [*NAMES]
     assert json.loads(cotswold("cluster", "explain", "--json").out) == [*NAMES]
 

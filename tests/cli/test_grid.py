@@ -17,7 +17,7 @@ import pytest
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
-from cotswold.api.processes import token_file
+from cotswold.api.ranks import token_file
 
 COMMAND = (sys.executable, "-m", "cotswold.cli.main")
 ENDED_SECONDS = 120

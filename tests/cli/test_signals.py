@@ -23,7 +23,7 @@ import gc, json, os, pathlib, signal, sys, time
 import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, zmq
 from PIL import Image
 from cotswold.cli.main import main
-import cotswold.api.from_recipe, cotswold.api.interrupting, cotswold.cli.train, cotswold.nn
+import cotswold.api.train_recipe, cotswold.api.signals, cotswold.cli.train, cotswold.nn
 import cotswold.training.jobs.job, cotswold.training.full_batch.objective
 from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.run import EventLog
@@ -33,7 +33,7 @@ from cotswold.training.strategies.greedy import Greedy
 recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
-cotswold.api.interrupting.ECHO_SECONDS = 0.0
+cotswold.api.signals.ECHO_SECONDS = 0.0
 train_step = Greedy.train_step
 Image.init()
 gc.freeze()  # or each child would copy, when it ends, all that was imported here

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import cotswold
 from tests.training.small import draw_labelled
 
-from cotswold.cli.figures import table
+from cotswold.cli.support.tables import table
 from cotswold.recipe import load
 
 SMALL = ("--set", "training.batch_size=8")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.cli.command import cotswold
 
-from cotswold.api.lending import lend
-from cotswold.api.plan import plan
+from cotswold.api.plan.base import plan
+from cotswold.api.servers.worker_host import lend
 from cotswold.errors import UserError
 
 

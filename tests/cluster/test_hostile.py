@@ -28,7 +28,7 @@ from torch import nn
 
 import cotswold
 from cotswold import wire as m
-from cotswold.api.serving import Served
+from cotswold.api.servers.parameter_server import Served
 from cotswold.host import Token
 from cotswold.replicas.client import Client
 from cotswold.transport import Endpoint, Message

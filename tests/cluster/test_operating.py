@@ -20,8 +20,8 @@ from tests.cluster.test_stations import at
 from tests.cluster.test_stations import token as token
 from tests.ports import free_ports
 
-from cotswold.api.backups import restore_backup, write_backup
-from cotswold.api.operating import explained, operator, overview, run_meant
+from cotswold.api.servers.backups import restore_backup, write_backup
+from cotswold.api.servers.cluster_admin import explained, operator, overview, run_meant
 from cotswold.checkpoint import Checkpoints
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Token

@@ -25,7 +25,7 @@ from tests.warm import PYTHON
 from torch.utils.data import DataLoader
 
 import cotswold.data
-from cotswold.api.served_dataset import ServedDataset
+from cotswold.api.servers.served_dataset import ServedDataset
 from cotswold.data import Store, StoreDataset
 from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Rows

@@ -21,12 +21,12 @@ from torch import Tensor
 import cotswold
 from cotswold import training
 from cotswold.analysis.run_history import History
-from cotswold.api.progress import describe
 from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.first_save import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.full_batch.objective import DenseWork
+from cotswold.ui.progress import describe
 
 
 def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_run_ends_by_itself_at_rounding_level(method: str, tmp_path: Path) -> 
     run = regression(tmp_path / "run", method=method)
     (over,) = events(tmp_path / "run", "stack_end")
     assert "converged" in str(over["why"]) and int(str(over["step"])) < 100
-    described = cotswold.api.progress.describe(over)
+    described = cotswold.ui.progress.describe(over)
     assert described is not None and "converged" in described
     assert regression(tmp_path / "run", resume=True).status == "finished"  # and stays at its end
     assert len(events(tmp_path / "run", "stack_end")) == 1

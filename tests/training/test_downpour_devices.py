@@ -22,8 +22,8 @@ from tests.training.test_downpour import job_of, recipe_of
 from torch import Tensor, nn
 
 import cotswold
-from cotswold.api.plan import plan
-from cotswold.cli.planned import lines
+from cotswold.api.plan.base import plan
+from cotswold.cli.support.plan_output import lines
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import cuda_devices
 from cotswold.recipe import load

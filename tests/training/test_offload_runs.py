@@ -8,7 +8,7 @@ import pytest
 from tests.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.training.small import greedy, supervised
 
-from cotswold.api.processes import local_grid, wanted_recipe
+from cotswold.api.ranks import local_grid, wanted_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.geometry import StackGeometry

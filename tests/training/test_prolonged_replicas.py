@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from torch import nn
 
-from cotswold.api.progress import describe
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import Samples
 from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.trainers.async_sgd import ReplicaRuns
+from cotswold.ui.progress import describe
 
 SAMPLES = 1000
 

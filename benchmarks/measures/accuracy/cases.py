@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from cotswold.analysis.words import duration
-from cotswold.api.progress import say
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.errors import UserError
@@ -25,6 +23,8 @@ from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.training import open_store
 from cotswold.training.simulated_replicas import Learning, Machines
+from cotswold.ui.progress import say
+from cotswold.ui.words import duration
 from measures.accuracy.served import learn
 from measures.cells import number
 from measures.downpour.simulating import Simulating

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import cores
+from cotswold.cli.support.tables import cores
 from cotswold.data import Store
 from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, parse

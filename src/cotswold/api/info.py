@@ -12,9 +12,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import Display, display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
+from cotswold.ui.display import Display, display_for
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe

@@ -11,10 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.given import check_path, check_whole
-from cotswold.api.progress import describe, phase_name
+from cotswold.api.arguments import check_path, check_whole
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
+from cotswold.ui.progress import describe, phase_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

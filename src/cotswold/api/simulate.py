@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.errors import UserError
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from cotswold.cli.bench_chaos import chaos
-from cotswold.cli.bench_kernels import kernels
-from cotswold.cli.bench_machine import machine
-from cotswold.cli.bench_server import server
+from cotswold.cli.bench.chaos import chaos
+from cotswold.cli.bench.kernels import kernels
+from cotswold.cli.bench.machine import machine
+from cotswold.cli.bench.server import server
 
 EPILOGUE = """\
 Examples:

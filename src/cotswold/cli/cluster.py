@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from cotswold.cli.cluster_backup import backup, restore
-from cotswold.cli.cluster_recover import recover
-from cotswold.cli.cluster_start import add, start
-from cotswold.cli.cluster_state import drain, explain, remove, status
+from cotswold.cli.cluster.admin import drain, explain, remove, status
+from cotswold.cli.cluster.backup import backup, restore
+from cotswold.cli.cluster.recover import recover
+from cotswold.cli.cluster.start import add, start
 
 app = App(
     name="cluster",

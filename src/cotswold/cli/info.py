@@ -59,7 +59,7 @@ def info(
         Print JSON.
     """
     import cotswold
-    from cotswold.cli.store import show_store
+    from cotswold.cli.support.store_info import show_store
     from cotswold.data.store.manifest import is_store
 
     if is_store(recipe):

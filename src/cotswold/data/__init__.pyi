@@ -1,4 +1,4 @@
-import cotswold.api.connecting_data as connecting_data
+import cotswold.api.servers.data_client as connecting_data
 
 from .augment import Augmentation as Augmentation
 from .datasets.demo import write_demo as write_demo

@@ -24,7 +24,6 @@ from cotswold.analysis.report.replicas import replicas
 from cotswold.analysis.report.whole_set import whole_set
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
-from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.checkpoint import Checkpoints
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
@@ -33,6 +32,7 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
 from cotswold.recipe.schema import PictureData
 from cotswold.run import RunDirectory, read_events
+from cotswold.ui.words import count, duration, percent, plain, scaled
 
 T = TypeVar("T")
 _RECIPE = "The resolved recipe with which the run began; a resume may have given more epochs or another place"

@@ -19,9 +19,9 @@ from cotswold.analysis.pictures import contact_sheet, png_uri, signed
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
 from cotswold.analysis.unwhiten import unwhitened
-from cotswold.analysis.words import percent
 from cotswold.data import Transform
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
+from cotswold.ui.words import percent
 
 _FILTERS = 64
 _STIMULI = 16

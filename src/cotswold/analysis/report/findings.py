@@ -27,7 +27,7 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.selectivity import LayerSelectivity
-from cotswold.analysis.words import count, percent, plain
+from cotswold.ui.words import count, percent, plain
 
 
 def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:

@@ -17,9 +17,9 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
-from cotswold.analysis.words import count, percent, plain, scaled
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
+from cotswold.ui.words import count, percent, plain, scaled
 from cotswold.words import counted
 
 _AXES = (
