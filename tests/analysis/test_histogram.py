@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.analysis.histogram import GROUPS, Histogram, ResponseRanges
+from cotswold.analysis.selectivity.histogram import GROUPS, Histogram, ResponseRanges
 
 
 def counted(responses: torch.Tensor, thresholds: int, batch: int, threads: int = 1) -> Histogram:

@@ -6,9 +6,9 @@ import itertools
 import pytest
 import torch
 
-from cotswold.analysis.extremes import extremes
 from cotswold.analysis.layers import Layer, StackLayers
-from cotswold.analysis.neurons import locate, row_of, rows
+from cotswold.analysis.selectivity.neurons import locate, row_of, rows
+from cotswold.analysis.selectivity.top_activations import extremes
 from cotswold.errors import UserError
 from cotswold.nn import StackNetwork
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from cotswold.analysis.evaluation import Evaluation, ObjectSelectivity
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.object_selectivity import Baselines, Control, Examination, examine
-from cotswold.analysis.stimuli import Ascent
+from cotswold.analysis.selectivity.objects import Baselines, Control, Examination, examine
+from cotswold.analysis.selectivity.optimal_stimuli import Ascent
+from cotswold.analysis.selectivity.results import Evaluation, ObjectSelectivity
 from cotswold.nn import StackNetwork
 
 

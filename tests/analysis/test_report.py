@@ -15,19 +15,19 @@ from markupsafe import escape
 from PIL import Image
 
 from cotswold.analysis.classification import Classification, Example
-from cotswold.analysis.evaluation import Clustering, Evaluation
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.noise import noise_share
-from cotswold.analysis.object_selectivity import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
 from cotswold.analysis.report.blocks import Figure, Page, PageSection, Table, TableCell, row
-from cotswold.analysis.report.findings import classification
+from cotswold.analysis.report.evaluation import classification
+from cotswold.analysis.report.noise import noise_share
 from cotswold.analysis.report.printed_set import printed_set
 from cotswold.analysis.report.render import page_html, section_html
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.run_history import History
-from cotswold.analysis.stimuli import Ascent
+from cotswold.analysis.selectivity.objects import Baselines, Examination, examine
+from cotswold.analysis.selectivity.optimal_stimuli import Ascent
+from cotswold.analysis.selectivity.results import Clustering, Evaluation
 from cotswold.data import Preparation
 from cotswold.errors import DiskFullError
 from cotswold.nn import StackNetwork

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cotswold.analysis.classification import Classification
-from cotswold.analysis.evaluation import Evaluation, ObjectSelectivity
-from cotswold.analysis.selectivity import PAPER, LayerSelectivity, NeuronScore
+from cotswold.analysis.selectivity.results import Evaluation, ObjectSelectivity
+from cotswold.analysis.selectivity.scores import PAPER, LayerSelectivity, NeuronScore
 from cotswold.analysis.verify import verify_results
 from cotswold.errors import DiskFullError, RunError
 from cotswold.recipe import Recipe

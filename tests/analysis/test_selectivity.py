@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cotswold.analysis.selectivity import ClassWeights, Selectivity, selectivity
+from cotswold.analysis.selectivity.scores import ClassWeights, Selectivity, selectivity
 from cotswold.errors import DivergedError, SourceError, UserError
 
 Answers = tuple[Tensor, Tensor]

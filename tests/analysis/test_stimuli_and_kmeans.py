@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cotswold.analysis.evaluation import Clustering
-from cotswold.analysis.extremes import strongest_means
-from cotswold.analysis.kmeans import kmeans_network
-from cotswold.analysis.stimuli import Ascent, correlations, optimal_stimuli, percentile
+from cotswold.analysis.selectivity.kmeans_baseline import kmeans_network
+from cotswold.analysis.selectivity.optimal_stimuli import Ascent, correlations, optimal_stimuli, percentile
+from cotswold.analysis.selectivity.results import Clustering
+from cotswold.analysis.selectivity.top_activations import strongest_means
 from cotswold.errors import SourceError
 from cotswold.nn import StackNetwork
 

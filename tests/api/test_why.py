@@ -11,7 +11,7 @@ from cotswold.errors import RunError, UserError
 from cotswold.files import holder_of
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
-from cotswold.run.status_file import StatusFile
+from cotswold.run.loggers.status_file import StatusFile
 
 RECIPE = """
 name = "x"
@@ -65,7 +65,7 @@ def test_a_warning_of_a_run_that_goes_on_comes_before_its_figures(run: RunDirect
 def test_a_run_that_says_nothing_any_more_is_called_late(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.run.status_file.time.time", lambda: 1000.0)
+    monkeypatch.setattr("cotswold.run.loggers.status_file.time.time", lambda: 1000.0)
     StatusFile(run.status).write(STEP)
     monkeypatch.setattr("cotswold.api.status.time.time", lambda: 1075.0)
     with run.lock():

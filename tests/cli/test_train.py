@@ -18,7 +18,7 @@ from tests.cli.conftest import Desk
 from cotswold.checkpoint import Checkpoints
 from cotswold.host import memory
 from cotswold.run import RunDirectory
-from cotswold.run.first_save import NOTHING_SAVED
+from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.training.jobs import preflight as fit
 
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Desk
 
 from cotswold.checkpoint import Checkpoints
 from cotswold.run import RunDirectory
-from cotswold.run.verifying import verify_run
+from cotswold.run.verify import verify_run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.run.exposition import Family, exposition
+from cotswold.run.prometheus.exposition import Family, exposition
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r"[a-zA-Z_][a-zA-Z0-9_]*"
 TEXT = r'(?:[^"\\\n]|\\\\|\\"|\\n)*'

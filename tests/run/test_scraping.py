@@ -13,7 +13,7 @@ from tests.run.test_exposition import parsed
 
 from cotswold.errors import UserError
 from cotswold.recipe.schema.cluster import metrics_place
-from cotswold.run.scraping import Scraped
+from cotswold.run.prometheus.server import Scraped
 
 ROW = {"name": "replica-1", "samples": 640, "samples_per_second": 12.5, "doing": "pushing", "in_hand": 32}
 STEP = {"at": 10, "of": 40, "gflops": 0.5, "training_seconds": 3.0}

@@ -8,7 +8,7 @@ import pytest
 
 from cotswold.errors import MachineError
 from cotswold.run import EventLog
-from cotswold.run.status_file import StatusFile, status_in
+from cotswold.run.loggers.status_file import StatusFile, status_in
 
 
 def test_the_newest_of_each_kind_and_the_last_news_are_kept(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 import cotswold
-from cotswold.analysis.pictures import png_uri
+from cotswold.analysis.images import png_uri
 from cotswold.analysis.plots import Line, Palette, draw, plot
 from cotswold.analysis.report.blocks import (
     Block,

@@ -15,7 +15,7 @@ from typing import Any
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.metadata import Etcd, EtcdState
-from cotswold.run.status_file import status_in
+from cotswold.run.loggers.status_file import status_in
 from cotswold.wire import Group
 from measures.fire.site import Site
 

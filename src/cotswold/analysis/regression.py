@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cotswold.analysis.sealed import Sealed
+from cotswold.analysis.results_file import Sealed
 from cotswold.analysis.tables import html_table
 from cotswold.errors import SourceError
 

@@ -53,7 +53,7 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
     stacks of a run that is over or on another machine, MachineError where its files cannot be read.
     """
     from cotswold.files import holder_of
-    from cotswold.run.status_file import status_in
+    from cotswold.run.loggers.status_file import status_in
 
     found = run if isinstance(run, Run) else Run(run)
     holder = holder_of(found.path)

@@ -92,7 +92,7 @@ def _recipe(path: Path, _: Progress) -> list[str]:
 
 def _run(path: Path, tell: Progress) -> list[str]:
     from cotswold.run import RunDirectory
-    from cotswold.run.verifying import verify_run
+    from cotswold.run.verify import verify_run
 
     return verify_run(RunDirectory(path.absolute()), tell)
 

@@ -1,4 +1,5 @@
-from .comments import commented as commented
+from .annotate import commented as commented
+from .explain import explain as explain
 from .migration import FORMAT as FORMAT
 from .migration import first_identity as first_identity
 from .migration import format_of as format_of
@@ -6,7 +7,6 @@ from .reader import from_values as from_values
 from .reader import load as load
 from .reader import parse as parse
 from .reader import shipped as shipped
-from .reference import explain as explain
 from .schema import Recipe as Recipe
 from .variables import expand as expand
 from .writer import dump as dump

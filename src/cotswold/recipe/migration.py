@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cotswold.errors import FormatError, RecipeError
-from cotswold.recipe.limits import shown
+from cotswold.recipe.bounds import shown
 from cotswold.recipe.renamed_fields import Word, new_words, old_words, renew
 
 FORMAT = 3

@@ -23,7 +23,7 @@ from cotswold.nn import (
     StackNetwork,
 )
 from cotswold.recipe import Recipe, schema
-from cotswold.recipe.limits import VALUES_MAX
+from cotswold.recipe.bounds import VALUES_MAX
 from cotswold.training.jobs.memory_estimate import FLOAT_BYTES
 
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import Protocol, TextIO
 
 from cotswold.launch import rank_log as own_log
-from cotswold.run.first_save import NOTHING_SAVED
+from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.ui.async_table import evaluator_lines, tables
 from cotswold.ui.doing import bytes_in_words, kinds_of
 from cotswold.ui.news import News

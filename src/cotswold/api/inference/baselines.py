@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import cotswold
 from cotswold import analysis, training
-from cotswold.analysis.sealed import set_aside
+from cotswold.analysis.results_file import set_aside
 from cotswold.data import Source, of_pictures, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
@@ -28,8 +28,8 @@ from cotswold.ui.display import Display
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cotswold.analysis.evaluation import Clustering
-    from cotswold.analysis.selectivity import ClassWeights
+    from cotswold.analysis.selectivity.results import Clustering
+    from cotswold.analysis.selectivity.scores import ClassWeights
     from cotswold.data import Store
     from cotswold.nn import StackNetwork
     from cotswold.recipe.schema import Evaluation as Test

@@ -19,7 +19,7 @@ from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
-    from cotswold.analysis.selectivity import ClassWeights
+    from cotswold.analysis.selectivity.scores import ClassWeights
     from cotswold.data.sources.base import Labels
 
 
@@ -106,7 +106,7 @@ def class_weights(words: str | float) -> ClassWeights | None:
     >>> class_weights("0.25")
     ClassWeights(positives=0.25, negatives=0.75)
     """
-    from cotswold.analysis.selectivity import PAPER, ClassWeights
+    from cotswold.analysis.selectivity.scores import PAPER, ClassWeights
 
     named = {"paper": PAPER, "equal": ClassWeights(0.5, 0.5), "counts": None}
     if isinstance(words, str) and words in named:

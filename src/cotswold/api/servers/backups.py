@@ -230,7 +230,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     """
     from cotswold.checkpoint import Checkpoints
     from cotswold.replication.disk.bucket_format import apart
-    from cotswold.run.verifying import verify_checkpoint
+    from cotswold.run.verify import verify_checkpoint
 
     try:
         told = _read(backup)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotswold.dataservice.runtime.remote_servers import Lending
     from cotswold.host import Token
     from cotswold.recipe import Recipe
-    from cotswold.run.exposition import Family
+    from cotswold.run.prometheus.exposition import Family
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
@@ -257,7 +257,7 @@ class ServedData(InThread):
         from cotswold.dataservice.runtime.pool import PRELOADED, open_pool
         from cotswold.dataservice.runtime.remote_servers import open_lending
         from cotswold.host import ForkServer
-        from cotswold.run.scraping import Scraping
+        from cotswold.run.prometheus.server import Scraping
         from cotswold.training.data.service import WORK
 
         module = WORK.partition(":")[0]
@@ -295,7 +295,7 @@ class ServedData(InThread):
 
     def _families(self) -> Iterable[Family]:
         """What Prometheus reads."""
-        from cotswold.api.served_metrics import families
+        from cotswold.run.prometheus.data_server import families
 
         status = self._status
         return [] if status is None else families(status, self.store.identity, is_lent=self._head is not None)

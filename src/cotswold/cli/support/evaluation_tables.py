@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cotswold.analysis import Classification, Evaluation, ObjectSelectivity, Regression
-    from cotswold.analysis.selectivity import LayerSelectivity
+    from cotswold.analysis.selectivity.scores import LayerSelectivity
 
 _NAMED = 12
 """Classes up to which the whole confusion is a table; beyond, the worst mistakes are listed."""

@@ -26,10 +26,10 @@ from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraini
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
-from cotswold.run.first_save import NOTHING_SAVED
+from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.loggers.status_file import StatusFile
+from cotswold.run.prometheus.server import Scraped
 from cotswold.run.recorder import Log
-from cotswold.run.scraping import Scraped
-from cotswold.run.status_file import StatusFile
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SOLO, Team

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cotswold.checkpoint.checkpoints import Checkpoints
+from cotswold.checkpoint.manager import Checkpoints
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.checkpoint.piece import verify_piece
+from cotswold.checkpoint.shard_file import verify_piece
 from cotswold.errors import CotswoldError
 from cotswold.files import MalformedError, read_object
 from cotswold.run.directory import RunDirectory

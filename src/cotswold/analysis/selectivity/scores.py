@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.analysis.histogram import GROUPS, Floats, Histogram, ResponseRanges
-from cotswold.analysis.neurons import Position, locate, rows
+from cotswold.analysis.selectivity.histogram import GROUPS, Floats, Histogram, ResponseRanges
+from cotswold.analysis.selectivity.neurons import Position, locate, rows
 from cotswold.errors import DivergedError, SourceError, UserError
 
 Respond = Callable[[Tensor], Iterable[tuple[str, Tensor]]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cotswold.run.exposition import Family, Values, counter, gauge
+from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
 
 Fields = Mapping[str, object]
 _OUTCOMES = ("handed_out", "counted", "torn", "refused", "lost", "left_out")

@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 from cotswold.errors import UserError
-from cotswold.run.exposition import CONTENT_TYPE, Family, exposition
-from cotswold.run.told_metrics import families
+from cotswold.run.prometheus.exposition import CONTENT_TYPE, Family, exposition
+from cotswold.run.prometheus.run_metrics import families
 
 PATH = "/metrics"
 _TIMEOUT_SECONDS = 5.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.analysis.pictures import signed
+from cotswold.analysis.images import signed
 from cotswold.nn import SparseAutoencoderStack
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.analysis.pictures import Floats, contact_sheet
+from cotswold.analysis.images import Floats, contact_sheet
 from cotswold.data import Store
 from cotswold.data.loading.batching import Maker, Varying, Wanted
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cotswold.analysis.neurons import Position, row_of, rows
-from cotswold.analysis.selectivity import Respond
+from cotswold.analysis.selectivity.neurons import Position, row_of, rows
+from cotswold.analysis.selectivity.scores import Respond
 from cotswold.errors import SourceError
 
 

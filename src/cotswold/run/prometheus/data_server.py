@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cotswold.api.servers.data_server import Made, ServedDataStatus
 from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine
-from cotswold.run.exposition import Family, Values, counter, gauge
+from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
 
 LATE_SECONDS = 3.0
 """A server that has said nothing for so long is late: it says something each second."""

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
 from cotswold.checkpoint.manifest import Manifest, State
-from cotswold.checkpoint.piece import Piece
 from cotswold.checkpoint.piece_in_file import SealedPiece
 from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.checkpoint.shard_file import Piece
 from cotswold.errors import CheckpointError, MismatchError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all

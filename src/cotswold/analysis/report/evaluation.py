@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from cotswold.analysis.classification import Classification, Example
-from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, Exemplar, ObjectSelectivity, Portrait
 from cotswold.analysis.layers import Layer
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report.blocks import (
@@ -26,7 +25,14 @@ from cotswold.analysis.report.blocks import (
     TableCell,
     row,
 )
-from cotswold.analysis.selectivity import LayerSelectivity
+from cotswold.analysis.selectivity.results import (
+    THIS_NETWORK,
+    Evaluation,
+    Exemplar,
+    ObjectSelectivity,
+    Portrait,
+)
+from cotswold.analysis.selectivity.scores import LayerSelectivity
 from cotswold.ui.words import count, percent, plain
 
 

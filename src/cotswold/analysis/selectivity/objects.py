@@ -15,12 +15,18 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from cotswold.analysis.evaluation import THIS_NETWORK, Exemplar, ObjectSelectivity, Portrait
-from cotswold.analysis.extremes import Extreme, extremes, strongest_means
+from cotswold.analysis.images import jpeg_uri, picture, png_uri, signed, thumbnail
 from cotswold.analysis.layers import Layer, StackLayers
-from cotswold.analysis.neurons import Position, locate
-from cotswold.analysis.pictures import jpeg_uri, picture, png_uri, signed, thumbnail
-from cotswold.analysis.selectivity import (
+from cotswold.analysis.selectivity.neurons import Position, locate
+from cotswold.analysis.selectivity.optimal_stimuli import (
+    Ascent,
+    Stimuli,
+    correlations,
+    optimal_stimuli,
+    percentile,
+)
+from cotswold.analysis.selectivity.results import THIS_NETWORK, Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.selectivity.scores import (
     PAPER,
     Batches,
     ClassWeights,
@@ -31,7 +37,7 @@ from cotswold.analysis.selectivity import (
     Selectivity,
     selectivity,
 )
-from cotswold.analysis.stimuli import Ascent, Stimuli, correlations, optimal_stimuli, percentile
+from cotswold.analysis.selectivity.top_activations import Extreme, extremes, strongest_means
 from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Transform
 from cotswold.nn import StackNetwork

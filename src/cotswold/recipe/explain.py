@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from pydantic.fields import FieldInfo
 
 from cotswold.errors import RecipeError
+from cotswold.recipe.bounds import shown
 from cotswold.recipe.field_types import chosen_by, either, is_list, kind, sections_in
-from cotswold.recipe.joining import join_strategies
-from cotswold.recipe.limits import shown
+from cotswold.recipe.plugins import join_strategies
 from cotswold.recipe.schema import Recipe, Section
 
 

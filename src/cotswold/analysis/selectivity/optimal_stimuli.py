@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.analysis.neurons import Position
+from cotswold.analysis.selectivity.neurons import Position
 
 Answer = Callable[[Tensor], Tensor]
 """Pictures ``(image, channel, y, x)`` to the responses ``(image, ...)`` of one layer, differentiable."""

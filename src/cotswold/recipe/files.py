@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.recipe import limits
-from cotswold.recipe.limits import shown
+from cotswold.recipe import bounds as limits
+from cotswold.recipe.bounds import shown
 
 
 @dataclass(frozen=True)

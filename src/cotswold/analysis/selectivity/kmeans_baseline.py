@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.analysis.evaluation import Clustering
+from cotswold.analysis.selectivity.results import Clustering
 from cotswold.errors import SourceError
 from cotswold.geometry import BlockLocal
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
