@@ -17,7 +17,7 @@ from tests.cluster.blocks.test_renewed_index import spoil, tables
 from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
 from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError, UserError
-from cotswold.optim.updates import Sgd
+from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said

@@ -18,7 +18,7 @@ from cotswold.bench.server.recorded import read
 from cotswold.bench.server.replaying import Replay
 from cotswold.cli.main import main
 from cotswold.errors import UserError
-from cotswold.optim.updates import Sgd
+from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.runtime.traffic_log import Traffic
 from cotswold.wire import PullNewer, Shard, Update

@@ -18,7 +18,7 @@ from cotswold.bench.server.links import Links
 from cotswold.bench.server.picture import draw
 from cotswold.bench.server.served import Model
 from cotswold.cli.main import main
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.testing import why_not
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.admission import Factors, Pass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
@@ -20,7 +20,7 @@ def _numbers(size: int, seed: int, dtype: str) -> Array:
 
 
 def _expected(rule: Rule, w: Array, kept: Array, rate: float, g: Array) -> tuple[Array, Array]:
-    """The formulas of `optim.updates`, in float64."""
+    """The formulas of `optim.server_rules`, in float64."""
     match rule:
         case Deltas():
             return w + rate * g, kept

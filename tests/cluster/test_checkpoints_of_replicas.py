@@ -12,7 +12,7 @@ import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.processes.coordinator_loop import TroubleError
 

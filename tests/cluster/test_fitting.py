@@ -11,7 +11,7 @@ from tests.cluster.opened_replicas import SIZE, Opener
 from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.errors import UserError
-from cotswold.optim.updates import Adagrad, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said

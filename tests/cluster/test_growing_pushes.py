@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cotswold.batch.core.permutation import samples_at
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.rank_fanout import Ranks
 from cotswold.paramserver.core.replica import Pace, Replica, StepTask
 from cotswold.paramserver.core.update_sequence import Part

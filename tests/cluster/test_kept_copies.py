@@ -13,7 +13,7 @@ import torch
 from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, check_account, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
-from cotswold.optim.updates import Adagrad
+from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.replica import Pace
 from cotswold.processes.coordinator_loop import TroubleError
 from cotswold.replicas.replicas import Replicas

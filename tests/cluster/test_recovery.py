@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.optim.updates import Sgd
+from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said

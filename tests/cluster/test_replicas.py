@@ -17,7 +17,7 @@ from tests.cluster.works import Regression, regression
 
 from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.processes.coordinator_loop import TroubleError

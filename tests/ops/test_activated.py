@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.operands import pitches_of
-from cotswold.ops.activated import Activation
+from cotswold.ops.fused_activation import Activation
 from cotswold.ops.layout import lay_out
 
 APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {

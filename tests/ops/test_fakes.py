@@ -13,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing
-from cotswold.ops import activated, contrast, filters, local, order, pooling
+from cotswold.ops import contrast, filters, local, order, pooling
+from cotswold.ops import fused_activation as activated
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SMOOTHINGS = [(1, False), (2, True), (3, True), (4, True), (2, False), (3, False)]

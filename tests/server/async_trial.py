@@ -9,7 +9,7 @@ from random import Random
 
 from tests.server.trial import shards
 
-from cotswold.optim.updates import Rule, Sgd
+from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher, State
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.replica import Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.optim.updates import Rule, Sgd
+from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.paramserver.core.update_server import Updates

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import FUZZ
 from tests.server.async_trial import SAMPLES, SIZE, Trial, World
 
-from cotswold.optim.updates import Deltas
+from cotswold.optim.server_rules import Deltas
 from cotswold.paramserver.core.replica import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.simulate.network import Faults

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.server.desk import Cluster, Desk
 
-from cotswold.optim.updates import Sgd
+from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.controller.leader_election import Transact

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.server.house import BUCKET, GROUP, SHARDS, House, push, said
 
-from cotswold.optim.updates import Adagrad
+from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.replica.bucket_replica import Role

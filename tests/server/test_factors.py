@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Sgd
+from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server

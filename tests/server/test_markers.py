@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.server.talk import GRADIENT, Talk, marker
 
-from cotswold.optim.updates import Momentum
+from cotswold.optim.server_rules import Momentum
 from cotswold.paramserver.core.settings import Room
 from cotswold.wire import (
     COORDINATOR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
 from cotswold.shards.core.shard_server import PENDING, Server
 from cotswold.simulate.lists import Lists
 from cotswold.wire import (

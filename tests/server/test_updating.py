@@ -10,7 +10,7 @@ from math import inf, nan
 import pytest
 from tests.server.talk import DELTA, GRADIENT, Talk, marker
 
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Room
 from cotswold.paramserver.core.staleness import Policy, Staleness
 from cotswold.wire import (

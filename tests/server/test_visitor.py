@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from cotswold import wire as m
-from cotswold.optim.updates import Rule, Sgd
+from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.client import State, Visitor
 from cotswold.paramserver.core.client_ledger import ANY, Brought
 from cotswold.paramserver.core.dispatcher import Dispatcher

@@ -14,7 +14,7 @@ from cotswold.batch.core.permutation import Dealing
 from cotswold.batch.core.requests import Counted, Request
 from cotswold.batch.core.rounds import RoundDone
 from cotswold.batch.core.settings import Rules
-from cotswold.optim.vectors import Combine, Command, Dot
+from cotswold.optim.vectors.base import Combine, Command, Dot
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop

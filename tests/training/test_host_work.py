@@ -16,7 +16,7 @@ from tests.training.test_gangs import children, runs
 
 from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
-from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import Deltas, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import Replicas, open_replicas

@@ -11,7 +11,7 @@ from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SE
 from cotswold.errors import UserError
 from cotswold.host import ForkServer
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Deltas, Momentum
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum
 from cotswold.paramserver.core.replica import Pace
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas

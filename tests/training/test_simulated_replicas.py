@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas

@@ -17,7 +17,7 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining

@@ -12,7 +12,7 @@ import torch
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe
 from cotswold.training.async_sgd.replica_task import Judge, LearningWork, in_replica
 from cotswold.training.data.indexed import StorePatterns

@@ -10,7 +10,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from cotswold.optim.updates import Momentum
+from cotswold.optim.server_rules import Momentum
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said

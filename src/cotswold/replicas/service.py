@@ -25,7 +25,7 @@ from cotswold.batch.runtime.startup import POINT, Opening, Task, write
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
-from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import Deltas, Rule, Sgd
 from cotswold.paramserver.core.client_ledger import ANY, Brought
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_settings import Dispatch

@@ -24,7 +24,7 @@ from cotswold.batch.runtime.startup import POINT, Begun, Opening, Task, write
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.optim.schedule import Schedule
-from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.optim.server_rules import Deltas, Rule, Sgd
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.dispatcher_settings import Dispatch
 from cotswold.paramserver.core.replica import Pace

@@ -16,7 +16,7 @@ from cotswold.batch.core.requests import Counted, Request
 from cotswold.batch.core.rounds import RoundDone
 from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask
 from cotswold.batch.core.worker import State, Worker
-from cotswold.optim.vectors import Combine, Command, Drop
+from cotswold.optim.vectors.base import Combine, Command, Drop
 from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.lists import ListSums, digest_of
 from cotswold.simulate.network import Network

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.optim.vectors import Command
+from cotswold.optim.vectors.base import Command
 from cotswold.wire.types import Close, Open, SumName
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Dot, Drop, Multiply
 from cotswold.wire.admin import (
     BucketSeen,
     Drain,

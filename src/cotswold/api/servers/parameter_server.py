@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cotswold.api.servers.parameter_server_checkpoint import Saved
     from cotswold.host import Token
-    from cotswold.optim.updates import Rule
+    from cotswold.optim.server_rules import Rule
     from cotswold.paramserver.core.staleness import Staleness
     from cotswold.replicas.service import Serving, ServingSettings
 
@@ -221,7 +221,7 @@ class _Watch:
 
 def rule_of(name: RuleName, momentum: float) -> Rule:
     """What servers do with pushes; raises UserError for no such."""
-    from cotswold.optim.updates import Adagrad, Deltas, Momentum, Sgd
+    from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Sgd
 
     rules: dict[str, Callable[[], Rule]] = {
         "sgd": Sgd,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
 from cotswold.errors import CheckpointError, RunError, UserError
 from cotswold.files import disk_errors, real_folder
-from cotswold.optim.updates import Rule
+from cotswold.optim.server_rules import Rule
 from cotswold.shards.core.sample_ledger import Account
 
 POINT = "x"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cotswold.optim.vectors import Command
+from cotswold.optim.vectors.base import Command
 from cotswold.wire import Plan, SumName
 
 Planner = Callable[[Sequence[str]], Plan]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cotswold.optim.vectors import Command
+from cotswold.optim.vectors.base import Command
 from cotswold.wire import Answer, Close, Open, Round, Send
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from cotswold.bench.chaos.world import DISK_SECONDS
-from cotswold.optim.updates import Momentum, Sgd
+from cotswold.optim.server_rules import Momentum, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.replication.controller.bucket_map import read_group

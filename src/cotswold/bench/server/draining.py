@@ -17,7 +17,7 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED, added
 from cotswold.bench.measure import interleaved, rounded
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
-from cotswold.optim.updates import Rule
+from cotswold.optim.server_rules import Rule
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates
 from cotswold.shards.core.shard_server import Server

@@ -30,7 +30,7 @@ from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
 from cotswold.bench.server.recorded import Event, Recorded, read
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.host import keep_freed_bytes
-from cotswold.optim.updates import Deltas
+from cotswold.optim.server_rules import Deltas
 from cotswold.shards.runtime.layout import dealt
 from cotswold.wire import Shard
 

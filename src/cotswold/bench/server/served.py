@@ -23,7 +23,7 @@ from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
-from cotswold.optim.updates import Rule, Sgd
+from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import said

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, Protocol, TypeVar
 
-from cotswold.optim.updates import Deltas, Rule
+from cotswold.optim.server_rules import Deltas, Rule
 from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.wire import Shard, Update
 from cotswold.wire.ranges import are_apart

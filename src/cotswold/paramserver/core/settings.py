@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Rule
+from cotswold.optim.server_rules import Rule
 from cotswold.paramserver.core.staleness import Staleness
 
 

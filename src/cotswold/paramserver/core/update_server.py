@@ -53,7 +53,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
 
-from cotswold.optim.updates import Deltas
+from cotswold.optim.server_rules import Deltas
 from cotswold.paramserver.core.admission import (
     Admission,
     Factors,

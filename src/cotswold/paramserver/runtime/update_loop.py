@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.core.update_server import Updates

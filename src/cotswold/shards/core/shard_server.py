@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
 from cotswold.shards.core.sum_tree import Tree, covered
 from cotswold.wire import (
     COORDINATOR,

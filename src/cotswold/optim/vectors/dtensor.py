@@ -13,8 +13,8 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
-from cotswold.optim.tensors import TensorVectors
-from cotswold.optim.vectors import Command
+from cotswold.optim.vectors.base import Command
+from cotswold.optim.vectors.local import TensorVectors
 
 
 class DTensorVectors:

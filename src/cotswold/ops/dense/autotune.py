@@ -21,12 +21,12 @@ from torch import Tensor
 
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.compile import code_cache
-from cotswold.ops.dense import library
+from cotswold.ops.dense import torch_backend as library
 from cotswold.ops.dense.spec import DenseSpec
 
 try:  # with this module, and so before processes are forked
     from cotswold.kernels.machine.processor import this_processor
-    from cotswold.ops.dense import own
+    from cotswold.ops.dense import native as own
 except (ImportError, OSError):  # without llvmlite nothing is `usable`, which says why
     own = this_processor = None  # type: ignore[assignment]  # a module and a function
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.optim.blocks import combine, dot
 from cotswold.optim.objective import Evaluation
-from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.blocks import combine, dot
 
 TYPES = (torch.float32, torch.float64)
 

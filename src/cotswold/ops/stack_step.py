@@ -19,7 +19,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import pitches_of
-from cotswold.ops import rule as rules
+from cotswold.ops import sgd_rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.search.approximate_wolfe import ApproximateWolfe
+from cotswold.optim.search.base import Line, Search, Start
 from cotswold.optim.search.strong_wolfe import StrongWolfe
-from cotswold.optim.search.trial import Line, Search, Start
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch import distributed as dist
 
 from cotswold.errors import RankError
-from cotswold.optim.tensors import TensorVectors
-from cotswold.optim.vectors import Command, Dot
+from cotswold.optim.vectors.base import Command, Dot
+from cotswold.optim.vectors.local import TensorVectors
 
 TOLERANCE = 1e-3
 """How far apart, relatively, squares of the same vector may be on several ranks."""
