@@ -1,25 +1,23 @@
-from cotswold import analysis as analysis
-from cotswold import bench as bench
-from cotswold import checkpoint as checkpoint
-from cotswold import cluster as cluster
-from cotswold import data as data
-from cotswold import errors as errors
-from cotswold import files as files
-from cotswold import geometry as geometry
-from cotswold import host as host
-from cotswold import kernels as kernels
-from cotswold import launch as launch
-from cotswold import mesh as mesh
-from cotswold import nn as nn
-from cotswold import ops as ops
-from cotswold import optim as optim
-from cotswold import recipe as recipe
-from cotswold import run as run
-from cotswold import server as server
-from cotswold import simulate as simulate
-from cotswold import testing as testing
-from cotswold import training as training
-
+from . import analysis as analysis
+from . import batch as batch
+from . import bench as bench
+from . import checkpoint as checkpoint
+from . import data as data
+from . import errors as errors
+from . import files as files
+from . import geometry as geometry
+from . import host as host
+from . import kernels as kernels
+from . import launch as launch
+from . import mesh as mesh
+from . import nn as nn
+from . import ops as ops
+from . import optim as optim
+from . import recipe as recipe
+from . import run as run
+from . import simulate as simulate
+from . import testing as testing
+from . import training as training
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
 from .api.inference.evaluate import evaluate as evaluate
@@ -65,9 +63,9 @@ __all__ = [
     "Why",
     "__version__",
     "analysis",
+    "batch",
     "bench",
     "checkpoint",
-    "cluster",
     "connect",
     "connect_data",
     "data",
@@ -94,7 +92,6 @@ __all__ = [
     "run",
     "serve",
     "serve_data",
-    "server",
     "simulate",
     "testing",
     "train",

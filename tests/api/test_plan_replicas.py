@@ -11,7 +11,7 @@ import pytest
 from tests.training.runs import events
 from tests.training.test_downpour import job_of, recipe_of
 
-from cotswold.api.plan.base import base as planned
+from cotswold.api.plan import base as planned
 from cotswold.api.plan.base import plan
 from cotswold.errors import MachineError
 from cotswold.replication.client.admin import Operator

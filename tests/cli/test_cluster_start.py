@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.command import cotswold
 
-from cotswold.cli.cluster import start as cluster_start
+from cotswold.cli.cluster import host as cluster_start
 from cotswold.replication.runtime.host_supervisor import StationSettings
 
 

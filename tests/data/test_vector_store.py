@@ -26,8 +26,8 @@ from cotswold.data import (
     verify_store,
 )
 from cotswold.data.preprocessing.vectors import Moments
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.store import layout as store_layout
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
 

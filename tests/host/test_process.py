@@ -29,7 +29,10 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc"),
     pytest.mark.usefixtures("template"),  # it is a child, and computes when it starts
 ]
-PRINT = "from cotswold.host.process_info import identity; import time; print(identity(), flush=True); time.sleep(60)"
+PRINT = (
+    "from cotswold.host.process_info import identity; import time; "
+    "print(identity(), flush=True); time.sleep(60)"
+)
 
 
 def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:

@@ -26,8 +26,9 @@ from cotswold.api.plan.base import plan
 from cotswold.cli.support.plan_output import lines
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import cuda_devices
+from cotswold.host.cuda_devices import cuda_device_count
 from cotswold.recipe import load
-from cotswold.run import cuda_device_count, describe_environment
+from cotswold.run import describe_environment
 from cotswold.run.environment import _devices
 from cotswold.training.async_sgd import strategy as downpour
 from cotswold.training.jobs.restore import check_training_device

@@ -15,6 +15,7 @@ from cotswold.api.request import RankWords, Request
 from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
 from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
 from cotswold.errors import UserError
+from cotswold.training.data import stores
 from cotswold.ui.display import Quiet
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
             began=request.began,
         )
     if team.is_main and not job.resumed:
-        for note in [*job.store.notes, *training.stores.warnings(job.recipe, job.store)]:
+        for note in [*job.store.notes, *stores.warnings(job.recipe, job.store)]:
             display.say(note)
     if team.is_main and job.resumed:
         changed = training.source_note(job.run, job.recipe, job.store)

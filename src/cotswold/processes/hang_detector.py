@@ -1,8 +1,8 @@
 """Notices that a step stands still: in this process's thread that computes, or in processes that it leads.
 
 Knows: the thread's steps (of a replica, or portions of a worker, or judgements), how to look at processes.
-Does not know: when that is the case (`host.hang_detection`), what a step computes, who starts processes again. A
-process that leads others ends with them.
+Does not know: when that is the case (`host.hang_detection`), what a step computes, who starts processes
+again. A process that leads others ends with them.
 
 The thread that has the endpoint looks: it goes on saying that the process lives, whatever the other one does.
 """

@@ -1,5 +1,3 @@
-from cotswold.host.cuda_devices import cuda_device_count as cuda_device_count
-
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event
@@ -21,7 +19,6 @@ __all__ = [
     "Recorder",
     "RunDirectory",
     "Stop",
-    "cuda_device_count",
     "describe_environment",
     "read_events",
     "tensorboard",

@@ -1,7 +1,7 @@
 """Servers that keep copies, controllers, their state, and clients that find buckets: simulated.
 
-Knows: the machines of `replication.replica` and `replication.controller`, deaths, pauses, clocks that drift. Does not know:
-what is checked, real time.
+Knows: the machines of `replication.replica` and `replication.controller`, deaths, pauses, clocks that
+drift. Does not know: what is checked, real time.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.api.plan.base import base as plan
-from cotswold.api.plan.base import cluster as plan_standing
+from cotswold.api.plan import base as plan
+from cotswold.api.plan import cluster as plan_standing
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -115,7 +115,7 @@ def _replica_bytes(training: DownpourTraining, vector: int, activations: int) ->
 
 def _at_once(recipe: Recipe) -> int:
     """Replicas that compute at the same time."""
-    from cotswold.run import cuda_device_count
+    from cotswold.host.cuda_devices import cuda_device_count
 
     device = recipe.training.device
     if device == "cpu":

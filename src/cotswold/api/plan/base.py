@@ -52,7 +52,7 @@ def plan(
     not there. Raises UserError for other strategies (`cotswold info` and `simulate` count theirs).
     """
     from cotswold import recipe as recipes
-    from cotswold.api.plan.base import async_sgd as plan_replicas
+    from cotswold.api.plan import async_sgd as plan_replicas
     from cotswold.recipe.schema import BatchTraining, DownpourTraining
     from cotswold.training.data.stores import with_features
 

@@ -5,7 +5,7 @@ Knows: who is asked, what is said where nobody answers. Does not know: what a ru
 
 from __future__ import annotations
 
-from cotswold.api.plan.base import base as plan
+from cotswold.api.plan import base as plan
 from cotswold.errors import CotswoldError
 
 _LIVING = "living"

@@ -1,7 +1,7 @@
 """Traffic that servers of a run have written down, as what each replica did: pushes and pulls in order.
 
-Knows: the files of `paramserver.runtime.traffic_log`, what in them is not as it should be. Does not know: how it is
-replayed.
+Knows: the files of `paramserver.runtime.traffic_log`, what in them is not as it should be. Does not know:
+how it is replayed.
 """
 
 from __future__ import annotations

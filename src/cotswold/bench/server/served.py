@@ -2,7 +2,8 @@
 
 Knows: how a server is started, given a vector, sessions and rates; roads. Does not know: what is measured.
 
-The server is that of `cotswold train` (`paramserver.runtime.server_process`), forked as there. This process is its
+The server is that of `cotswold train` (`paramserver.runtime.server_process`), forked as there. This
+process is its
 coordinator; whoever pushes and pulls has an endpoint of its own (`client`), here or in another process.
 """
 

@@ -106,7 +106,7 @@ def restore(
         Before all keys; 128 bytes at most.
     """
     from cotswold.api.servers.backups import restore_backup
-    from cotswold.cli.cluster.start import state_place
+    from cotswold.cli.cluster.host import state_place
     from cotswold.ui.progress import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)

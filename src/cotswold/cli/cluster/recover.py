@@ -53,7 +53,7 @@ def recover(
     etcd_prefix
         Before all keys; 128 bytes at most.
     """
-    from cotswold.cli.cluster.start import state_place
+    from cotswold.cli.cluster.host import state_place
     from cotswold.errors import UserError
     from cotswold.files import DirectoryLock
     from cotswold.replication.disk_recovery import found_on, recover

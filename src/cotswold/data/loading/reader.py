@@ -32,7 +32,8 @@ class Reader:
     epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those samples out (others each
     epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the samples nor
     the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole samples as they are
-    stored; by default what mixes as `cotswold.data.loading.order` tells, 512 MiB at most. Beside it a shard and a few
+    stored; by default what mixes as `cotswold.data.loading.order` tells, 512 MiB at most. Beside it a
+    shard and a few
     batches are held. ``varying``: what makes variants of samples, another one in each epoch; ``feed``: who
     makes batches of this order instead of this process.
 

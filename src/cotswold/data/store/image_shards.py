@@ -17,10 +17,10 @@ from cotswold.data.preprocessing.images import Preparation, Transform, estimate,
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import Source
 from cotswold.data.sources.checks import picture_of
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
 from cotswold.data.store.shard import Broken, Looking, Shard, nothing_readable
-from cotswold.data.store.store import layout as store_layout
 from cotswold.files import open_file, open_reading
 
 _SAMPLE_PICTURES = 5000

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.store import layout as store_layout
 from cotswold.errors import MachineError, StoreError
 from cotswold.files import (
     MalformedError,

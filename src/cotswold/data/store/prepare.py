@@ -28,6 +28,8 @@ from cotswold.data.sources.base import Source
 from cotswold.data.sources.checks import asking, described, labels_of
 from cotswold.data.sources.sequences import lengths_of
 from cotswold.data.sources.vectors import VectorSource
+from cotswold.data.store import class_counts
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.image_shards import PictureWork
 from cotswold.data.store.journal import Journal, sync
 from cotswold.data.store.layout import Chunk, ShardSize
@@ -42,8 +44,6 @@ from cotswold.data.store.manifest import (
 )
 from cotswold.data.store.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
 from cotswold.data.store.splits import Request, Splits, assigned, rule
-from cotswold.data.store.store import class_counts
-from cotswold.data.store.store import layout as store_layout
 from cotswold.data.store.store_folder import begin, claimed, differences
 from cotswold.data.store.vector_shards import VectorWork
 from cotswold.data.store.worker_pool import WorkerPool
@@ -209,7 +209,7 @@ def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> 
 
 def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> None:
     """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
-    from cotswold.data.store.store import zarr_group
+    from cotswold.data.store import zarr_group
 
     size = _shard_size(preparation)
     with disk_full_named(path):
@@ -256,7 +256,7 @@ def _finished(
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """Close the gaps that broken pictures left, write labels and the manifest."""
-    from cotswold.data.store.store import zarr_group
+    from cotswold.data.store import zarr_group
 
     shards = _shards(plan, request.preparation)
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
@@ -331,7 +331,7 @@ def _closed(
     """
     if not gaps:
         return order
-    from cotswold.data.store.store import zarr_group
+    from cotswold.data.store import zarr_group
 
     array = zarr_group.opened(path / store_layout.folder(split) / store_layout.PICTURES, "r+")
     assert array.shards is not None

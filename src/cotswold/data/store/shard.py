@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk, ShardSize
 from cotswold.data.store.manifest import FOLDER
-from cotswold.data.store.store import layout as store_layout
 from cotswold.errors import SourceError
 
 Broken = dict[int, str]

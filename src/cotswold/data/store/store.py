@@ -24,10 +24,10 @@ from cotswold.data.preprocessing.whiteness import Whiteness, measure
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import Kind
 from cotswold.data.sources.sequences import Integers, neighbours
+from cotswold.data.store import layout as store_layout
+from cotswold.data.store import zarr_group
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
-from cotswold.data.store.store import layout as store_layout
-from cotswold.data.store.store import zarr_group
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape

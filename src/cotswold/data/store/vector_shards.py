@@ -13,10 +13,10 @@ import numpy as np
 
 from cotswold.data.preprocessing.vectors import Moments, VectorPreparation, VectorTransform, standardising
 from cotswold.data.sources.vectors import VectorSource
+from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
 from cotswold.data.store.shard import Broken, Looking, Shard
-from cotswold.data.store.store import layout as store_layout
 from cotswold.errors import SourceError
 
 

@@ -1,7 +1,7 @@
 """The step of a stack's filters, written for some neurons of a block whose gradient is in scratch.
 
-Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in cache.
-Does not know: where the gradient came from.
+Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in
+cache. Does not know: where the gradient came from.
 
 Neurons are the lanes, so that every sum over a filter is one chain, in the order of its weights.
 """

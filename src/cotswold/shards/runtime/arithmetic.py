@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.optim.vectors.base import blocks
+from cotswold.optim.vectors import blocks
 from cotswold.paramserver.core.admission import Factors, Pass
 
 _LINE_BYTES = 64

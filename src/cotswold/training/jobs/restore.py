@@ -21,11 +21,12 @@ from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
+from cotswold.host.cuda_devices import cuda_device_count
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining, GreedyTraining
 from cotswold.recipe.schema.training import SharedTraining
-from cotswold.run import RunDirectory, cuda_device_count
+from cotswold.run import RunDirectory
 from cotswold.training.data.sample_spec import SampleSpec
 from cotswold.training.data.stores import made_by
 from cotswold.training.jobs.config_diff import check_recipe

@@ -1,4 +1,5 @@
-"""What a strategy brings, checked against the verbs of `training.strategies.base`: other packages write strategies.
+"""What a strategy brings, checked against the verbs of `training.strategies.base`: other packages write
+strategies.
 
 Knows: names of verbs, kinds of answers. Does not know: what a strategy does, when it is asked.
 """
