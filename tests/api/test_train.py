@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.api.conftest import Desk
-from tests.training.runs import bits
+from tests.support.training.runs import bits
 
 import cotswold
 from cotswold.api.request import override_list

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.bench.small import SMALLEST
+from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.row import OURS
 from cotswold.bench.server import exchanging, replicas

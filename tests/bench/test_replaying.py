@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.bench.small import SMALLEST
-from tests.training.runs import finish
-from tests.training.test_downpour import job_of
+from tests.support.bench.small_cases import SMALLEST
+from tests.support.training.runs import finish
+from tests.training.async_sgd.test_strategy import job_of
 
 from cotswold.bench.row import OURS
 from cotswold.bench.server import replaying

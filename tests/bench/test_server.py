@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.bench.small import SMALLEST
+from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED

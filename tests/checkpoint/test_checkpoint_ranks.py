@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checkpoint.crowd import returned, threads
+from tests.support.checkpoint.many_ranks import returned, threads
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece, manifest
 from cotswold.errors import CheckpointError, DiskFullError, RunError
@@ -368,7 +368,7 @@ def test_a_target_is_untouched_where_the_pieces_do_not_cover_the_box(
 
 def test_saving_and_reading_take_no_more_than_a_chunk_beyond_the_tensors(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.checkpoint.weighing", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.checkpoint.memory_use", str(tmp_path)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},  # what is freed goes back at once
         capture_output=True,

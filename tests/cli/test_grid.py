@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import cotswold
 
 from cotswold.api.ranks import token_file
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
-from tests.training.small import draw
+from tests.support.cli.command import Said, cotswold
+from tests.support.training.small_recipes import draw
 
 from cotswold import analysis
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Desk
-from tests.training.runs import bits
+from tests.support.training.runs import bits
 from tests.warm import PYTHON
 
 from cotswold.run import RunDirectory, read_events

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
-from tests.training.small import draw_labelled
+from tests.support.cli.command import cotswold
+from tests.support.training.small_recipes import draw_labelled
 
 from cotswold.cli.support.tables import table
 from cotswold.recipe import load

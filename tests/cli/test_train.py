@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import Said, cotswold
 
 from cotswold.checkpoint import Checkpoints
 from cotswold.host import memory

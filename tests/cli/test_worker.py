@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import cotswold
+from tests.support.cli.command import cotswold
 
 from cotswold.api.plan.base import plan
 from cotswold.api.servers.worker_host import lend

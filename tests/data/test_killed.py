@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.conftest import KILLED, files
 from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
@@ -18,8 +19,6 @@ from cotswold.data.store.layout import ShardSize
 from cotswold.data.store.shard import Shard
 from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import BusyError, MachineError
-
-from .conftest import KILLED, files
 
 SMALL = Preparation((16, 20))
 

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import zarr
 from PIL import Image
+from tests.data.conftest import KILLED, files, photograph, write_photographs
 from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, of_pictures, open_source, prepare
 from cotswold.data.store.splits import Request, assigned
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
-
-from .conftest import KILLED, files, photograph, write_photographs
 
 SMALL = Preparation((16, 20))
 

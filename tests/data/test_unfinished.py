@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.data.conftest import KILLED, files, write_photographs
+from tests.data.test_prepare import SMALL
 from tests.warm import PYTHON
 
 from cotswold.data import Store, open_source, prepare, verify_store
 from cotswold.errors import CotswoldError, MachineError, StoreError, UserError
-
-from .conftest import KILLED, files, write_photographs
-from .test_prepare import SMALL
 
 
 @pytest.fixture(scope="module")

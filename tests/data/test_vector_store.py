@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.data.conftest import files, write_photographs
 
 from cotswold.data import (
     Preparation,
@@ -30,8 +31,6 @@ from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
-
-from .conftest import files, write_photographs
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(5, 3, (500, 4)) * [1, 10, 100, 0] + [0, 0, 1e6, 0.1]

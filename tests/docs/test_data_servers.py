@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.test_words import parses
-from tests.training.runs import bits
-from tests.training.serving import serving
+from tests.support.training.runs import bits
+from tests.support.training.served_runs import serving
 
 import cotswold
 import cotswold.data

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.launch.local_ranks import run
+from tests.support.launch.local_ranks import run
 
 from cotswold.errors import UserError
 from cotswold.launch import run_local

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from tests.ops.layers import LAYERS, random_map, random_weights
+from tests.support.ops.layers import LAYERS, random_map, random_weights
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.simulate.small import cluster, link
+from tests.support.simulate.small_cases import cluster, link
 
 from cotswold.errors import ClusterError
 from cotswold.recipe import load

@@ -16,7 +16,7 @@ import pytest
 import torch
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
-from tests.training.runs import labelled_vectors
+from tests.support.training.runs import labelled_vectors
 from torch import Tensor, nn
 
 import cotswold

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.runs import bits, events, finish, last, resumed
-from tests.training.test_downpour import job_of, recipe_of
+from tests.support.training.runs import bits, events, finish, last, resumed
+from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from tests.warm import PYTHON
 
 from cotswold.checkpoint import Checkpoints

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
-from tests.training.runs import events
+from tests.support.training.runs import events
+from tests.training.async_sgd.test_strategy import accounted, recipe_of
 from tests.training.test_batch_cluster import listens
-from tests.training.test_downpour import accounted, recipe_of
 
 from cotswold.errors import UserError
 from cotswold.processes.ray.node import start_head

@@ -19,9 +19,9 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from tests.cli.command import cotswold
-from tests.training.runs import events, finish, last, losses, resumed, started, stop_after
-from tests.training.small import draw_labelled, greedy
+from tests.support.cli.command import cotswold
+from tests.support.training.runs import events, finish, last, losses, resumed, started, stop_after
+from tests.support.training.small_recipes import draw_labelled, greedy
 
 from cotswold.errors import FormatError, MachineError, RunError
 from cotswold.recipe import first_identity, migration, reader

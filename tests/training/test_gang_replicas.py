@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.runs import events, finish, last, losses
-from tests.training.test_downpour import accounted, recipe_of
-from tests.training.test_gangs import children, runs
+from tests.support.training.runs import events, finish, last, losses
+from tests.training.async_sgd.test_strategy import accounted, recipe_of
+from tests.training.model_parallel.test_gangs import children, runs
 
 from cotswold.bench.server.recorded import read
 from cotswold.host import ForkServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.learners import Failing, Line
+from tests.support.training.learners import Failing, Line
 from tests.warm import PYTHON
 from torch import nn
 
@@ -22,7 +22,7 @@ from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
 from cotswold.training.hogwild import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
-LEARNERS = "tests.training.learners"
+LEARNERS = "tests.support.training.learners"
 STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
-from tests.training.runs import bits, events, last, losses
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, events, last, losses
 from torch import nn
 from torch.utils.data import TensorDataset
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import events
-from tests.training.test_modules import labelled, opened, settings, train
+from tests.support.training.runs import events
+from tests.training.jobs.test_module_job import labelled, opened, settings, train
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset

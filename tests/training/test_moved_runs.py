@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.training.runs import finish
+from tests.support.training.runs import finish
 
 import cotswold
 from cotswold.data.sources import contents

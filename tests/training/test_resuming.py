@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.training.small import greedy, supervised
+from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.checkpoint import StateDict
 from cotswold.ops import StepRule

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
-from tests.training.runs import bits, last, losses, recipe_of
-from tests.training.test_data_servers import children, with_servers
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, last, losses, recipe_of
+from tests.training.data.test_data_servers import children, with_servers
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host.token import VARIABLE, Token

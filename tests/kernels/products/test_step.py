@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, Dense, forced, processors, same_bits
 from tests.kernels.products.test_bits import in_a_larger_map
-from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers, random_map, random_weights
+from tests.support.kernels.operations import DTYPES, Dense, forced, processors, same_bits
+from tests.support.ops.layers import DEEP, ODD, SPARSE, WIDE, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
