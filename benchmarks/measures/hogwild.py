@@ -23,7 +23,8 @@ from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_
 from cotswold.recipe import Recipe, dump
 from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
 from cotswold.training.data.indexed import StorePatterns, write_rows
-from cotswold.training.hogwild import (
+from cotswold.training.losses import loss_of
+from measures.hogwild_training import (
     Board,
     Done,
     Steps,
@@ -33,9 +34,8 @@ from cotswold.training.hogwild import (
     train,
     wait_for,
 )
-from cotswold.training.losses import loss_of
 
-FACTORY = "cotswold.training.hogwild:of_recipe"
+FACTORY = "measures.hogwild_training:of_recipe"
 SHARED = "one copy, no locks"
 COMPUTING = "processes that only compute"
 TORCH = "torch.multiprocessing"
@@ -95,7 +95,7 @@ class Bench:
         shared = SharedParameters(nn.Identity(), board_bytes(self.processes))
         board = Board(shared, self.processes)
         words = {"arguments": self._arguments, "steps": asdict(self.steps), "processes": self.processes}
-        with closing(shared), closing(ForkServer(["cotswold.training.hogwild"])) as server:
+        with closing(shared), closing(ForkServer(["measures.hogwild_training"])) as server:
             started = [
                 server.start(
                     Call(

@@ -22,12 +22,12 @@ from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.training import open_store
-from cotswold.training.simulated_replicas import Learning, Machines
 from cotswold.ui.progress import say
 from cotswold.ui.words import duration
 from measures.accuracy.served import learn
 from measures.cells import number
 from measures.downpour.simulating import Simulating
+from measures.simulated_replicas import Learning, Machines
 
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}

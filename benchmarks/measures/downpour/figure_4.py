@@ -30,11 +30,11 @@ from cotswold.training.flat_parameters import FlatModule
 from cotswold.training.full_batch.cluster import settings_of
 from cotswold.training.full_batch.strategy import method_of
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 from measures.downpour.rivals import Kept
 from measures.downpour.road import arguments, opened, proceed_until
 from measures.downpour.simulating import RULES
 from measures.processor_time import Used
+from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 LOOKS = 24
 """At the parameters, in a run."""

@@ -18,10 +18,10 @@ from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.replica_task import in_replica
-from cotswold.training.hogwild import Steps, train
-from cotswold.training.simulated_replicas import Learning, Machines, SimulatedReplicas
 from measures.downpour.road import arguments, opened, stretch
 from measures.hogwild import FACTORY
+from measures.hogwild_training import Steps, train
+from measures.simulated_replicas import Learning, Machines, SimulatedReplicas
 
 SETTLING_SECONDS = 2.0
 SIMULATED_STEPS = 200

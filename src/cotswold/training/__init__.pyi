@@ -20,7 +20,6 @@ from .jobs.run_store import store_of as store_of
 from .models import LayerNetwork as LayerNetwork
 from .models import build_layers as build_layers
 from .models import build_stacks as build_stacks
-from .resuming import check_resume as check_resume
 
 __all__ = [
     "Job",
@@ -32,7 +31,6 @@ __all__ = [
     "Trained",
     "build_layers",
     "build_stacks",
-    "check_resume",
     "kept_store",
     "labelled_batches",
     "load_stacks",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from cotswold.bench.chaos.judge import BrokenError
+from tests.chaos.judge import BrokenError
+
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Network

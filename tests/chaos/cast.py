@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from cotswold.bench.chaos.world import DISK_SECONDS
+from tests.chaos.world import DISK_SECONDS
+
 from cotswold.optim.server_rules import Momentum, Sgd
 from cotswold.paramserver.core.settings import Asynchronous, Room
 from cotswold.paramserver.core.update_server import Updates

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cotswold.bench.chaos.world import Aim, World
+from tests.chaos.world import Aim, World
+
 from cotswold.paramserver.core.replica import Pace
 from cotswold.replication.replica.lease import DRIFT
 from cotswold.simulate.network import Faults

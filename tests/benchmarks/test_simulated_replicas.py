@@ -15,7 +15,7 @@ from cotswold.optim.schedule import BySamples
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica import Pace
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
+from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
 SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), BySamples()

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, always, never
+from tests.chaos.planting import Fault, always, never
+
 from cotswold.replication.controller.bucket_map import Map
 from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.election import Election

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, never
+from tests.chaos.planting import Fault, never
+
 from cotswold.paramserver.core.sessions import Session, Sessions
 from cotswold.replication.replica.bucket_replica import Copy
 from cotswold.replication.replica.bucket_state import Contents, Difference

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, never
+from tests.chaos.planting import Fault, never
+
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import Saving
 from cotswold.paramserver.core.shard_metadata import Books
