@@ -15,7 +15,6 @@ from cotswold.api.request import RankWords, Request
 from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
 from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
 from cotswold.errors import UserError
-from cotswold.training.data import stores
 from cotswold.ui.display import Quiet
 
 if TYPE_CHECKING:
@@ -64,6 +63,7 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
 def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
     """Train in this process, alone or as one of a team."""
     from cotswold import training
+    from cotswold.training.data import stores
 
     display = hearing.display if team.is_main else Quiet()
     resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.replication.replica.settings import short_in_words
-from cotswold.words import counted
+from cotswold.words import counted, short_in_words
 
 SILENT_SECONDS = 2.0
 """Who has said nothing for so long is called silent."""

@@ -16,7 +16,7 @@ from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.bounds import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.copies import check_copies
-from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
+from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData, SourcedData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
@@ -449,6 +449,11 @@ class Recipe(Section):
     def offloaded(self) -> bool:
         """Whether filters are in files while stacks are trained."""
         return isinstance(self.training, StackTraining) and self.training.offload == "disk"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether data servers make the training samples."""
+        return isinstance(self.data, SourcedData) and bool(self.data.servers)
 
     @property
     def stack_objective(self) -> StackObjective:
