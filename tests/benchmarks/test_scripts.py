@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos import chaos
 from evaluate import evaluate
 from measures.command import main
 from measures.scaling.exchange import EXCHANGES
@@ -27,6 +28,7 @@ SCRIPTS = (
     "adam_figures",
     "adam_mnist",
     "augment",
+    "chaos",
     "data_servers",
     "ddp",
     "distbelief_images",
@@ -122,6 +124,21 @@ def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) ->
     script = getattr(importlib.import_module(name), name)
     assert status(script, "--help") == 0
     assert f"python benchmarks/{name}.py" in capsys.readouterr().out
+
+
+def test_the_tests_of_lives_are_found_from_anywhere(tmp_path: Path) -> None:
+    words = [sys.executable, str(FOLDER / "chaos.py"), "--faults"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "any-term" in done.stdout
+
+
+def test_a_life_is_judged_by_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--world", "quiet", "--seeds", "1", "--processes", "1", "--out", str(tmp_path))
+    assert status(chaos, *words) == 0
+    assert "answers judged" in capsys.readouterr().out
+    assert {file.name for file in tmp_path.iterdir()} == {"chaos.json", "chaos-quiet-0.txt"}
+    assert status(chaos, "--seeds", "0") == 2
+    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
 
 
 @pytest.mark.soak

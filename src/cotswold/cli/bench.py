@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from cotswold.cli.bench_chaos import chaos
 from cotswold.cli.bench_kernels import kernels
 from cotswold.cli.bench_machine import machine
 from cotswold.cli.bench_server import server
@@ -23,8 +22,6 @@ Examples:
 
   cotswold bench server --only apply              updates of a parameter server
 
-  cotswold bench chaos --seeds 1000               copies of buckets, whatever befalls them
-
 What measures Cotswold's own scaling, disk and training loop: benchmarks/*.py in the source tree.
 """
 
@@ -37,4 +34,3 @@ app = App(
 app.command(kernels, help_epilogue="")
 app.command(machine, help_epilogue="")
 app.command(server, help_epilogue="")
-app.command(chaos, help_epilogue="")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cotswold.bench.chaos.judge import BrokenError
+from tests.chaos.judge import BrokenError
+
 from cotswold.server.messages import Applied, OfBucket, Send, Update, UpdateRefused
 
 _GIVEN_UP_SECONDS = 1.2

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from cotswold.bench.chaos.judge import BrokenError
+from tests.chaos.judge import BrokenError
+
 from cotswold.server.dispatching import Dispatcher
 from cotswold.server.messages import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
 from cotswold.server.ranges import common, joined, without

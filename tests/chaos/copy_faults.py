@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, never
+from tests.chaos.planting import Fault, never
+
 from cotswold.server.copies.contents import Contents, Difference
 from cotswold.server.copies.copy import Copy
 from cotswold.server.copies.keeper import Keeper

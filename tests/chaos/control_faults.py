@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, always, never
+from tests.chaos.planting import Fault, always, never
+
 from cotswold.server.control.claims import Claims
 from cotswold.server.control.complaints import Complaints
 from cotswold.server.control.confirming import Confirming

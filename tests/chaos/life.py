@@ -11,17 +11,18 @@ from dataclasses import replace
 from random import Random
 from typing import cast
 
-from cotswold.bench.chaos.aims import Aiming, Fates
-from cotswold.bench.chaos.cast import SHARD, Cast, Roles
-from cotswold.bench.chaos.installs import Installs
-from cotswold.bench.chaos.judge import BrokenError, Judge
-from cotswold.bench.chaos.recording import Recorded
-from cotswold.bench.chaos.sums import Sums
-from cotswold.bench.chaos.training import Training
-from cotswold.bench.chaos.troubles import Troubles
-from cotswold.bench.chaos.waits import Waits
-from cotswold.bench.chaos.window import Window
-from cotswold.bench.chaos.world import World
+from tests.chaos.aims import Aiming, Fates
+from tests.chaos.cast import SHARD, Cast, Roles
+from tests.chaos.installs import Installs
+from tests.chaos.judge import BrokenError, Judge
+from tests.chaos.recording import Recorded
+from tests.chaos.sums import Sums
+from tests.chaos.training import Training
+from tests.chaos.troubles import Troubles
+from tests.chaos.waits import Waits
+from tests.chaos.window import Window
+from tests.chaos.world import World
+
 from cotswold.server.control.map import read_group
 from cotswold.server.control.settings import Control
 from cotswold.server.copies.copy import Copy, Role

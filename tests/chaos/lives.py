@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-from cotswold.bench.chaos.faults import FAULTS
-from cotswold.bench.chaos.judge import BrokenError
-from cotswold.bench.chaos.life import Life
-from cotswold.bench.chaos.telling import Told
-from cotswold.bench.chaos.worlds import WORLDS
+from tests.chaos.faults import FAULTS
+from tests.chaos.judge import BrokenError
+from tests.chaos.life import Life
+from tests.chaos.telling import Told
+from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError
 """What a machine raises that finds itself where it cannot be."""

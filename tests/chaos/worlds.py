@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cotswold.bench.chaos.world import Aim, World
+from tests.chaos.world import Aim, World
+
 from cotswold.server.copies.lease import DRIFT
 from cotswold.server.replica import Pace
 from cotswold.simulate.network import Faults

@@ -1,4 +1,4 @@
-"""Lives by the million: `cotswold bench chaos`. Over several processes, kept in a file, gone on with.
+"""Lives by the million, over several processes: `benchmarks/chaos.py`. A file keeps the results.
 
 Knows: processes, the file of what was lived. Does not know: the words of the command, what a life is.
 """
@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.faults import FAULTS
+from tests.chaos.lives import Broken, Lives, lived
+from tests.chaos.worlds import WORLDS
+
 import cotswold
-from cotswold.bench.chaos.faults import FAULTS
-from cotswold.bench.chaos.lives import Broken, Lives, lived
-from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.errors import UserError
 
 _SAY_SECONDS = 5.0
@@ -152,8 +153,8 @@ def _lives(told: dict[str, Any]) -> Lives:
 def _program() -> int:
     """Another number where the machines, the network or the lives are others: then seeds are too."""
     assert cotswold.__file__ is not None, "the package has files"
-    root, number = Path(cotswold.__file__).parent, 0
-    for folder in ("server", "simulate", "bench/chaos"):
-        for path in sorted((root / folder).rglob("*.py")):
-            number = zlib.crc32(path.read_bytes(), number)
+    root, here, number = Path(cotswold.__file__).parent, Path(__file__).parent, 0
+    own = [path for path in here.glob("*.py") if not path.name.startswith("test_")]
+    for path in sorted([*(root / "server").rglob("*.py"), *(root / "simulate").rglob("*.py"), *own]):
+        number = zlib.crc32(path.read_bytes(), number)
     return number

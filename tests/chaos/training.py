@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from cotswold.bench.chaos.cast import SHARD
-from cotswold.bench.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
-from cotswold.bench.chaos.world import World
+from tests.chaos.cast import SHARD
+from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from tests.chaos.world import World
+
 from cotswold.server.dispatch import Dispatch
 from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
 from cotswold.server.replica import StepTask

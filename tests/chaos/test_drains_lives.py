@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.chaos.life import Life
+from tests.chaos.world import World
+from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ
-
-from cotswold.bench.chaos.life import Life
-from cotswold.bench.chaos.world import World
-from cotswold.bench.chaos.worlds import WORLDS
 
 LIVES = {
     "quiet": 20,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault
+from tests.chaos.planting import Fault
+
 from cotswold.server.messages import PulledNewer, Send
 from cotswold.server.replica import Replica
 

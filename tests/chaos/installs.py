@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from cotswold.bench.chaos.judge import BrokenError, Judge
+from tests.chaos.judge import BrokenError, Judge
+
 from cotswold.server.replica import StepTask
 
 

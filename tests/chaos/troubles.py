@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from cotswold.bench.chaos.cast import Cast
-from cotswold.bench.chaos.training import Training
-from cotswold.bench.chaos.window import Window
-from cotswold.bench.chaos.world import World
+from tests.chaos.cast import Cast
+from tests.chaos.training import Training
+from tests.chaos.window import Window
+from tests.chaos.world import World
+
 from cotswold.server.copies.saved import Saved, disk_of
 from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
 from cotswold.server.names import bucket_of

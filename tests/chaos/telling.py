@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.bench.chaos.life import Life
-from cotswold.bench.chaos.world import World
+from tests.chaos.life import Life
+from tests.chaos.world import World
+
 from cotswold.server.control.map import read_group
 from cotswold.server.messages import (
     Applied,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotswold.bench.chaos.planting import Fault, never
+from tests.chaos.planting import Fault, never
+
 from cotswold.server.books import Books
 from cotswold.server.control.reviving import Revival
 from cotswold.server.copies.contents import Contents

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cotswold.bench.chaos.cast import Cast
-from cotswold.bench.chaos.training import Training
-from cotswold.bench.chaos.troubles import Troubles, links
-from cotswold.bench.chaos.world import Aim
+from tests.chaos.cast import Cast
+from tests.chaos.training import Training
+from tests.chaos.troubles import Troubles, links
+from tests.chaos.world import Aim
+
 from cotswold.server.messages import (
     Applied,
     Assign,

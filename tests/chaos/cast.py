@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from cotswold.bench.chaos.world import DISK_SECONDS
+from tests.chaos.world import DISK_SECONDS
+
 from cotswold.optim.updates import Momentum, Sgd
 from cotswold.server.asynchronous import Asynchronous, Room
 from cotswold.server.control.controller import Controller

@@ -13,14 +13,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.chaos.faults import FAULTS
+from tests.chaos.judge import BrokenError
+from tests.chaos.life import Life
+from tests.chaos.lives import transcript
+from tests.chaos.run import live_copies
+from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ
 
-from cotswold.bench.chaos.faults import FAULTS
-from cotswold.bench.chaos.judge import BrokenError
-from cotswold.bench.chaos.life import Life
-from cotswold.bench.chaos.lives import transcript
-from cotswold.bench.chaos.run import live_copies
-from cotswold.bench.chaos.worlds import WORLDS
 from cotswold.errors import UserError
 
 LIVES = {
@@ -166,7 +166,7 @@ def judge_lives(world: str, seeds: Iterator[int], wanted: int) -> None:
         try:
             life.live()
         except AssertionError as error:
-            again = f"cotswold bench chaos --world '{world}' --first {seed} --seeds 1"
+            again = f"python benchmarks/chaos.py --world '{world}' --first {seed} --seeds 1"
             raise AssertionError(f"{world}, seed {seed}: {error}; {again}") from error
         judged += not life.is_lost
         assert judged or seed < 20 * PARTS, "in every life a bucket is lost, and nothing is judged"
@@ -194,7 +194,7 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 
 def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
     words = (
-        "from cotswold.bench.chaos.life import Life; from cotswold.bench.chaos.worlds import WORLDS; "
+        "from tests.chaos.life import Life; from tests.chaos.worlds import WORLDS; "
         "life = Life(7, WORLDS['everything']); life.live(); "
         "print(life.loop.now, life.loop.events, life.network.messages, *life.transcript, sep='\\n')"
     )
@@ -202,6 +202,7 @@ def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
         subprocess.run(
             [sys.executable, "-c", words],
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
             check=True,

@@ -1,6 +1,6 @@
 """What happens when a primary dies, step for step, as a person reads it: `transcripts/failover.txt`.
 
-Where the machines do something else on purpose, ``python -m tests.server.test_transcripts`` writes it anew.
+Where the machines do something else on purpose, ``python -m tests.chaos.test_transcripts`` writes it anew.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cotswold.bench.chaos.telling import Told
-from cotswold.bench.chaos.worlds import WORLDS
+from tests.chaos.telling import Told
+from tests.chaos.worlds import WORLDS
+
 from cotswold.server.messages import OfBucket, Prepare, Send, Update
 
 PATH = Path(__file__).parent / "transcripts" / "failover.txt"

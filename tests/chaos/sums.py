@@ -10,9 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from cotswold.bench.chaos.judge import BrokenError, Judge
-from cotswold.bench.chaos.recording import Recorded
-from cotswold.bench.chaos.training import SAMPLES, Training
+from tests.chaos.judge import BrokenError, Judge
+from tests.chaos.recording import Recorded
+from tests.chaos.training import SAMPLES, Training
+
 from cotswold.server.messages import Ranges
 from cotswold.server.ranges import common, joined, size, without
 

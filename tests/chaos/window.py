@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
-from cotswold.bench.chaos.judge import BrokenError
+from tests.chaos.judge import BrokenError
+
 from cotswold.server.messages import Group, Ranges
 from cotswold.server.ranges import joined, without
 

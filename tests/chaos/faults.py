@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cotswold.bench.chaos.control_faults import CONTROL_FAULTS
-from cotswold.bench.chaos.copy_faults import COPY_FAULTS
-from cotswold.bench.chaos.disk_faults import DISK_FAULTS
-from cotswold.bench.chaos.planting import Fault
-from cotswold.bench.chaos.replica_faults import REPLICA_FAULTS
+from tests.chaos.control_faults import CONTROL_FAULTS
+from tests.chaos.copy_faults import COPY_FAULTS
+from tests.chaos.disk_faults import DISK_FAULTS
+from tests.chaos.planting import Fault
+from tests.chaos.replica_faults import REPLICA_FAULTS
 
 FAULTS: Mapping[str, Fault] = {**COPY_FAULTS, **CONTROL_FAULTS, **DISK_FAULTS, **REPLICA_FAULTS}
 """By name."""
