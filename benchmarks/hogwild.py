@@ -11,10 +11,10 @@ from cotswold import recipe as recipes
 from cotswold.bench.measure import document
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.training import open_store
-from cotswold.training.hogwild import Steps
 from cotswold.training.supervised import supervised_training
 from measures.command import Json, check_unvaried, command, main, rows, spreads
 from measures.hogwild import measured
+from measures.hogwild_training import Steps
 
 
 def hogwild(

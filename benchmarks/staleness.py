@@ -19,12 +19,12 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.server.replica import Pace
 from cotswold.training import open_store
-from cotswold.training.simulated_replicas import Learning, Machines
 from measures.cells import Cells, Plan
 from measures.command import Flag, Json, main, rows
 from measures.downpour.pictures import draw_staleness
 from measures.downpour.simulating import RULES, Simulating
 from measures.mnist import source
+from measures.simulated_replicas import Learning, Machines
 
 RECIPE = """
 name = "mnist-784-100-10"

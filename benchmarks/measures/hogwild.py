@@ -21,7 +21,10 @@ from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
 from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
 from cotswold.recipe import Recipe, dump
-from cotswold.training.hogwild import (
+from cotswold.training.losses import loss_of
+from cotswold.training.patterns import StorePatterns, write_rows
+from cotswold.training.shared_parameters import Place, SharedParameters
+from measures.hogwild_training import (
     Board,
     Done,
     Steps,
@@ -31,11 +34,8 @@ from cotswold.training.hogwild import (
     train,
     wait_for,
 )
-from cotswold.training.losses import loss_of
-from cotswold.training.patterns import StorePatterns, write_rows
-from cotswold.training.shared_parameters import Place, SharedParameters
 
-FACTORY = "cotswold.training.hogwild:of_recipe"
+FACTORY = "measures.hogwild_training:of_recipe"
 SHARED = "one copy, no locks"
 COMPUTING = "processes that only compute"
 TORCH = "torch.multiprocessing"
@@ -95,7 +95,7 @@ class Bench:
         shared = SharedParameters(nn.Identity(), board_bytes(self.processes))
         board = Board(shared, self.processes)
         words = {"arguments": self._arguments, "steps": asdict(self.steps), "processes": self.processes}
-        with closing(shared), closing(ForkServer(["cotswold.training.hogwild"])) as server:
+        with closing(shared), closing(ForkServer(["measures.hogwild_training"])) as server:
             started = [
                 server.start(
                     Call(

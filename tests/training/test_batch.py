@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.resuming import check_resume
 from tests.training.batch_runs import (
     RECIPE,
     events,
@@ -45,7 +46,7 @@ from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe
 def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
     overrides: tuple[str, ...], blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
-    training.check_resume(blobs, tmp_path, overrides=overrides, stores=stores)
+    check_resume(blobs, tmp_path, overrides=overrides, stores=stores)
     steps = events(tmp_path / "whole", "step")
     assert len(steps) == 12
     assert float(str(steps[-1]["loss"])) < 0.7 * float(str(steps[0]["loss"]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.resuming import check_resume
 from tests.training.small import greedy, supervised
 
 from cotswold.checkpoint import StateDict
 from cotswold.ops import StepRule
-from cotswold.training import check_resume
 from cotswold.training.builders import ENTRIES, stack_entry
 from cotswold.training.greedy import Greedy
 

@@ -29,10 +29,11 @@ from cotswold.host.token import VARIABLE
 from cotswold.recipe import dump, load
 from cotswold.run import RunDirectory, Stop
 from cotswold.testing.processes import ended
-from cotswold.training import Resume, data_feed, downpour, hogwild, open_job
+from cotswold.training import Resume, data_feed, downpour, open_job
 from cotswold.training.patterns import write_rows
 from cotswold.training.served_patterns import PoolPlace
 from cotswold.training.varying import varying_of
+from measures.hogwild_training import Steps, train
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -289,14 +290,14 @@ def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     token: str, pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
     recipe = recipe_of(pictures)
-    steps = hogwild.Steps(samples=400, batch=8, seed=3)
+    steps = Steps(samples=400, batch=8, seed=3)
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
         pool = str(PoolPlace(address, False))
-        factory = "cotswold.training.hogwild:of_recipe"
-        alone, (done,) = hogwild.train(factory, told, steps, 1)
-        served, (again,) = hogwild.train(factory, {**told, "pool": pool}, steps, 1)
-        both = hogwild.train(factory, {**told, "pool": pool}, steps, 2)[1]
+        factory = "measures.hogwild_training:of_recipe"
+        alone, (done,) = train(factory, told, steps, 1)
+        served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)
+        both = train(factory, {**told, "pool": pool}, steps, 2)[1]
     assert done.samples == again.samples == 400 and done.loss == again.loss
     assert all(torch.equal(value, served.state_dict()[name]) for name, value in alone.state_dict().items())
     assert [each.samples for each in both] == [200, 200]

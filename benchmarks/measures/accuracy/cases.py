@@ -24,10 +24,10 @@ from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.server.replica import Pace
 from cotswold.training import open_store
-from cotswold.training.simulated_replicas import Learning, Machines
 from measures.accuracy.served import learn
 from measures.cells import number
 from measures.downpour.simulating import Simulating
+from measures.simulated_replicas import Learning, Machines
 
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}

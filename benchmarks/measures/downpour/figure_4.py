@@ -30,12 +30,12 @@ from cotswold.training.flat import FlatModule
 from cotswold.training.learning_works import in_replica
 from cotswold.training.patterns import StorePatterns, write_rows
 from cotswold.training.restore import supervised_network
-from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 from cotswold.training.spread import settings_of
 from measures.downpour.rivals import Kept
 from measures.downpour.road import arguments, opened, proceed_until
 from measures.downpour.simulating import RULES
 from measures.processor_time import Used
+from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 LOOKS = 24
 """At the parameters, in a run."""

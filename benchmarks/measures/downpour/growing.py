@@ -17,11 +17,11 @@ from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.server.replica import Pace
-from cotswold.training.hogwild import Steps, train
 from cotswold.training.learning_works import in_replica
-from cotswold.training.simulated_replicas import Learning, Machines, SimulatedReplicas
 from measures.downpour.road import arguments, opened, stretch
 from measures.hogwild import FACTORY
+from measures.hogwild_training import Steps, train
+from measures.simulated_replicas import Learning, Machines, SimulatedReplicas
 
 SETTLING_SECONDS = 2.0
 SIMULATED_STEPS = 200

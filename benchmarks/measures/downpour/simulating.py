@@ -16,9 +16,9 @@ from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe
 from cotswold.training.learning_works import Judge, LearningWork, in_replica
 from cotswold.training.patterns import StorePatterns
-from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 from measures.downpour.road import arguments
 from measures.hogwild import accuracy
+from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 RULES: dict[str, Rule] = {"sgd": Sgd(), "momentum": Momentum(0.9), "adagrad": Adagrad()}
 JUDGED = 5

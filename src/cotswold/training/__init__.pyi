@@ -15,7 +15,6 @@ from .restore import not_begun as not_begun
 from .restore import random_stacks as random_stacks
 from .restore import trained_layers as trained_layers
 from .restore import trained_stacks as trained_stacks
-from .resuming import check_resume as check_resume
 from .run_stores import kept_store as kept_store
 from .run_stores import source_note as source_note
 from .run_stores import store_of as store_of
@@ -32,7 +31,6 @@ __all__ = [
     "Trained",
     "build_layers",
     "build_stacks",
-    "check_resume",
     "kept_store",
     "labelled_batches",
     "load_stacks",

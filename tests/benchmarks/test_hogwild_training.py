@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.learners import Failing, Line
+from tests.benchmarks.learners import Failing, Line
 from tests.warm import PYTHON
 from torch import nn
 
@@ -18,11 +18,11 @@ from cotswold.host import Call, ForkServer
 from cotswold.host.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
-from cotswold.training.hogwild import Done, Steps, take_step, train
 from cotswold.training.shared_parameters import Place, SharedParameters
+from measures.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
-LEARNERS = "tests.training.learners"
+LEARNERS = "tests.benchmarks.learners"
 STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 
@@ -66,7 +66,9 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
     server = ForkServer(["torch"])
     try:
         place = {"path": shared.place.path, "size": shared.place.size, "tensors": shared.place.tensors}
-        process = server.start(Call("writer", "tests.training.test_hogwild:double", {"place": place}))
+        process = server.start(
+            Call("writer", "tests.benchmarks.test_hogwild_training:double", {"place": place})
+        )
         assert ended(process) == 0, process.why()
     finally:
         server.close()
@@ -107,7 +109,7 @@ def test_what_is_no_batch_for_each_process_is_refused(steps: Steps) -> None:
 
 
 STARTER = f"""
-from cotswold.training.hogwild import Steps, train
+from measures.hogwild_training import Steps, train
 train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(samples=10**9, batch=8), 2)
 """
 

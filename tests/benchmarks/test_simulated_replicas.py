@@ -15,7 +15,7 @@ from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
-from cotswold.training.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
+from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
 SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), BySamples()

@@ -143,12 +143,12 @@ def train(
     with staying_on(cores):
         shared = SharedParameters(module, extra_bytes=board_bytes(processes))
     board = Board(shared, processes)
-    with closing(shared), closing(ForkServer(("torch._dynamo", "cotswold.training.hogwild"))) as server:
+    with closing(shared), closing(ForkServer(("torch._dynamo", "measures.hogwild_training"))) as server:
         started = [
             server.start(
                 Call(
                     f"process {number}",
-                    "cotswold.training.hogwild:learn",
+                    "measures.hogwild_training:learn",
                     {
                         "factory": factory,
                         "arguments": dict(arguments),

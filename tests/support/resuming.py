@@ -1,6 +1,6 @@
-"""Whether a strategy keeps all that it needs: training in one go against training that is resumed.
+"""Check that a strategy keeps its whole state: compare an uninterrupted run with a resumed run.
 
-Knows: jobs, their last checkpoints. Does not know: any strategy.
+Knows: jobs and their last checkpoints. Does not know: any strategy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from cotswold.training.opening import Resume, open_job
 def check_resume(
     recipe: str | Path, folder: str | Path, *, overrides: Sequence[str] = (), stores: Path | None = None
 ) -> None:
-    """Train a small recipe in one go, and once more with a stop half-way, in the new directories
-    ``folder/whole`` and ``folder/stopped``.
+    """Train a small recipe twice, without a stop in ``folder/whole`` and with one in ``folder/stopped``.
 
-    Raises AssertionError, which names them, where tensors or values of the two last checkpoints differ by a
-    bit: then something that the strategy needs is not in its `state_dict`, or `load_state_dict` does not take
-    it over. For the tests of whoever writes a strategy.
+    Raises AssertionError if tensors or values of the two last checkpoints differ by a bit. The message names
+    them: they are missing from the strategy's `state_dict`, or `load_state_dict` ignores them.
     """
     whole, stopped = Path(folder) / "whole", Path(folder) / "stopped"
     expected = _trained(open_job(recipe, whole, overrides=overrides, stores=stores))
