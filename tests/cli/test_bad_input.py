@@ -46,7 +46,7 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             "batch = 8",
-            "mixes words of an older version with today's, .*batch is training.b",
+            r"training\.batch is not a key; did you mean batch_size\?",
         ),
         ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),

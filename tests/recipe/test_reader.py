@@ -465,12 +465,12 @@ def test_a_field_that_is_set_says_that_recipes_are_frozen_and_what_to_do() -> No
 
 def test_notices_are_told_of_a_recipe_that_holds_alone() -> None:
     told: list[str] = []
-    old = TEXT.replace("stride = 4", "step = 4\nepochs = 1").replace("relative_rate", "rate")
-    parse(old, overrides=["training.epochs=3"], tell=told.append)
-    assert len(told) == 2 and "words of an older version" in told[0] and "training.epochs" in told[1]
+    own = TEXT.replace("stride = 4", "stride = 4\nepochs = 1")
+    parse(own, overrides=["training.epochs=3"], tell=told.append)
+    assert len(told) == 1 and "training.epochs" in told[0]
     told.clear()
     with pytest.raises(RecipeError, match="epoch is not a key"):
-        parse(old, overrides=["training.epochs=3", "training.epoch=3"], tell=told.append)
+        parse(own, overrides=["training.epochs=3", "training.epoch=3"], tell=told.append)
     assert told == []
     with pytest.raises(RecipeError, match=r"training\.keep is not a key; did you mean checkpoints_kept\?"):
         parse(TEXT, overrides=["training.keep=3"])

@@ -40,11 +40,6 @@ def test_a_resumed_run_counts_on_from_its_checkpoint() -> None:
     assert account.flops_per_second == pytest.approx(5e17)
 
 
-def test_an_account_of_an_older_format_is_read_in_the_words_of_today() -> None:
-    old = {"patterns": 96, "flops": 5, "seconds": 1.5, "wire_bytes": 7, "staleness": None}
-    assert Account.restored(old) == Account(samples=96, flops=5, seconds=1.5, wire_bytes=7)
-
-
 @pytest.mark.parametrize("state", [None, [], {"samples": 1, "colour": 2}])
 def test_what_is_no_account_is_of_another_version(state: object) -> None:
     with pytest.raises(CheckpointError, match="of another version"):

@@ -274,11 +274,6 @@ def test_a_time_that_is_none_moves_no_later_one(path: Path, clock: Clock, time: 
     assert list(read_events(path))[-1]["time"] == 1000
 
 
-def test_events_of_older_formats_are_read_in_the_words_of_today(path: Path) -> None:
-    path.write_text('{"kind":"end","patterns":96}\n')
-    assert list(read_events(path)) == [{"kind": "end", "samples": 96}]
-
-
 @pytest.mark.parametrize("seconds", ["NaN", "-5", "Infinity", "true", '"4"', "9" * 400, "1e300", "null"])
 def test_seconds_that_are_none_do_not_stop_the_clock(path: Path, seconds: str) -> None:
     path.write_text('{"kind":"a","seconds":4}\n' + f'{{"kind":"b","seconds":{seconds}}}\n')

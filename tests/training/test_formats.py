@@ -1,128 +1,21 @@
-"""Runs of other versions, which no later one may need anything else to go on with.
-
-`format_1.tar.xz` holds two that version 0.1 left half-way, before a run had an id.
-
-They were trained for 22 of 32 steps (`stacks`, greedy) and for 14 of 24 (`layers`, supervised) on 28
-pictures of 8 x 8 pixels; `store` is what they learnt from. `recipes` are resolved recipes of that version,
-called after the hash by which its checkpoints knew their run. `format_2.tar.xz` holds two of the version that
-came next, in the words before `recipe.renamed_fields`, on the same store.
-"""
+"""Formats of runs: migration to the current format, refusal of newer ones, runs that are recognised."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import tarfile
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from tests.cli.command import cotswold
-from tests.training.runs import events, finish, last, losses, resumed, started, stop_after
-from tests.training.small import draw_labelled, greedy
+from tests.training.runs import finish, last, resumed, started, stop_after
+from tests.training.small import greedy
 
 from cotswold.errors import FormatError, MachineError, RunError
-from cotswold.recipe import first_identity, migration, reader
+from cotswold.recipe import migration, reader
 from cotswold.recipe.schema import GreedyTraining, Recipe, SupervisedTraining
 from cotswold.run import EventLog, RunDirectory, read_events
-from cotswold.training import Resume, load_stacks, open_job, trained_layers
-
-FIRST = Path(__file__).parent / "format_1.tar.xz"
-SECOND = Path(__file__).parent / "format_2.tar.xz"
-LAST_LOSSES = {"stacks": 13.367601, "layers": 0.099351}
-"""On held-out pictures, as version 0.1 found them at the end."""
-LAST_LOSSES_2 = {"stacks": 12.872869, "layers": 0.252347}
-"""As the version of format 2 found them."""
-
-
-@pytest.fixture
-def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with both runs of format 1."""
-    folder = tmp_path / "first"
-    with tarfile.open(FIRST) as archive:
-        archive.extractall(folder, filter="data")
-    monkeypatch.setenv("FIRST_RUN", str(folder))
-    return folder
-
-
-@pytest.fixture
-def second(first: Path, tmp_path: Path) -> Path:
-    """A folder with both runs of format 2."""
-    folder = tmp_path / "second"
-    with tarfile.open(SECOND) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["stacks", "layers"])
-def test_a_run_of_the_first_format_goes_on_to_the_loss_that_it_would_have_had(first: Path, kind: str) -> None:
-    before = json.loads(max((first / kind / "checkpoints").glob("*/manifest.json")).read_text())
-    run = finish(resumed(first / kind, first / "stores"))
-    assert losses(run)[-1] == pytest.approx(LAST_LOSSES[kind], rel=1e-3)
-    assert last(run.checkpoints).identity == run.identity == before["identity"]
-    assert events(run, "resumed")[0]["step"] == before["step"]
-    again = finish(resumed(run.path, first / "stores"))  # from a checkpoint of today in a run of then
-    assert events(again, "resumed")[-1]["step"] == last(run.checkpoints).step
-
-
-@pytest.mark.parametrize("kind", ["stacks", "layers"])
-def test_a_run_of_the_second_format_goes_on_to_the_loss_that_it_would_have_had(
-    first: Path, second: Path, kind: str
-) -> None:
-    before = json.loads((second / kind / "run.json").read_text())
-    run = finish(resumed(second / kind, first / "stores"))
-    assert losses(run)[-1] == pytest.approx(LAST_LOSSES_2[kind], rel=1e-3)
-    assert last(run.checkpoints).identity == run.identity == before["id"]
-    assert "batch = 6" in run.recipe.read_text()  # it stays as it was written
-
-
-def test_a_run_of_the_second_format_says_its_older_words_and_is_evaluated_and_reported(
-    first: Path, second: Path, tmp_path: Path
-) -> None:
-    draw_labelled(tmp_path / "more", 12, first=100)
-    faces = ("--positives", tmp_path / "more" / "level", "--negatives", tmp_path / "more" / "upright")
-    for words in (
-        ("evaluate", second / "stacks", *faces, "--name", "level"),
-        ("report", second / "stacks"),
-        ("predict", second / "layers", tmp_path / "more" / "level"),
-        ("verify", second / "layers"),
-    ):
-        said = cotswold(*words)
-        assert said.status == 0, (words, said.err)
-    said = cotswold("train", "--run", second / "layers", "--resume")
-    assert said.status == 0
-    assert "training.rate is training.learning_rate now" in said.err
-
-
-def test_a_run_of_the_first_format_is_evaluated_looked_at_and_reported(first: Path, tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "more", 12, first=100)
-    faces = ("--positives", tmp_path / "more" / "level", "--negatives", tmp_path / "more" / "upright")
-    for words in (
-        ("evaluate", first / "stacks", *faces, "--name", "level"),
-        ("report", first / "stacks"),
-        ("features", first / "stacks", tmp_path / "more" / "level", "--out", tmp_path / "features.npy"),
-        ("predict", first / "layers", tmp_path / "more" / "level"),
-        ("report", first / "layers"),
-    ):
-        said = cotswold(*words)
-        assert said.status == 0, (words, said.err)
-    assert "level" in (first / "stacks" / "report.html").read_text("utf-8")
-
-
-def test_checkpoints_of_the_first_format_are_known_by_the_hash_that_it_used(first: Path) -> None:
-    recipes = sorted((first / "recipes").iterdir())
-    assert len(recipes) == 2
-    for path in recipes:
-        assert first_identity(tomllib.loads(path.read_text())) == path.stem
-
-
-def test_an_edited_recipe_of_the_first_format_is_found_out(first: Path) -> None:
-    recipe = first / "stacks" / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("momentum = 0.9", "momentum = 0.8"))
-    with pytest.raises(RunError, match="checkpoint of another run or of another recipe"):
-        load_stacks(RunDirectory.open(first / "stacks"))
+from cotswold.training import Resume, load_stacks, open_job
 
 
 class LaterTraining(GreedyTraining):
@@ -142,8 +35,8 @@ class LaterRecipe(Recipe):
     training: LaterTraining
 
 
-def test_a_new_field_with_a_default_leaves_runs_of_every_format_usable(
-    first: Path, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_new_field_with_a_default_leaves_runs_usable(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
     assert not stop_after(started(greedy(pictures), run, stores), 5, monkeypatch)
@@ -156,44 +49,73 @@ def test_a_new_field_with_a_default_leaves_runs_of_every_format_usable(
         training: Annotated[Greedy | SupervisedTraining, Field(discriminator="strategy")]
 
     monkeypatch.setattr(reader, "Recipe", Later)
-    for path in (run, first / "stacks"):
-        load_stacks(RunDirectory.open(path))
-        found = finish(resumed(path, stores))
-        assert last(found.checkpoints).state["recipe"]["training"]["shine"] == 3  # type: ignore[index]  # JSON
-    trained_layers(RunDirectory.open(first / "layers"))
+    load_stacks(RunDirectory.open(run))
+    found = finish(resumed(run, stores))
+    assert last(found.checkpoints).state["recipe"]["training"]["shine"] == 3  # type: ignore[index]  # JSON
     assert last(run / "checkpoints").identity == identity
 
 
-def test_a_new_name_is_read_from_old_runs_by_migration(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def renamed(values: dict[str, Any]) -> None:
-        values["training"]["inertia"] = values["training"].pop("momentum")
-
+def test_a_migration_step_renames_a_field_of_an_older_run(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+    written = run.recipe.read_text()
     monkeypatch.setattr(reader, "Recipe", LaterRecipe)
+    monkeypatch.setattr(migration, "FORMAT", 2)
+    job = resumed(run.path, stores)
+    assert job.recipe.training.inertia == 0.5  # type: ignore[union-attr]  # the default, without a step
     monkeypatch.setitem(migration.RECIPE_STEPS, 1, renamed)
-    job = resumed(first / "stacks", first / "stores")
+    job = resumed(run.path, stores)
     assert job.recipe.training.inertia == 0.9  # type: ignore[union-attr]  # of a later version
-    load_stacks(job.run)
+    load_stacks(job.run)  # the recipe in the checkpoint is migrated as well
+    assert run.recipe.read_text() == written
+
+
+def renamed(values: dict[str, Any]) -> None:
+    values["training"]["inertia"] = values["training"].pop("momentum")
+
+
+def test_a_recipe_without_a_format_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(values: dict[str, Any]) -> None:
+        values["name"] = f"migrated {values['name']}"
+
+    monkeypatch.setattr(migration, "FORMAT", 3)
+    monkeypatch.setitem(migration.RECIPE_STEPS, 2, step)
+    given = {"format": 1, "name": "x"}
+    assert migration.migrated(given, "here") == {"name": "migrated x"} and given["name"] == "x"
+    assert migration.migrated({"name": "x"}, "here") == {"name": "x"}
 
 
 def test_what_a_newer_version_wrote_is_refused_by_name(pictures: Path, stores: Path, tmp_path: Path) -> None:
     run = finish(started(greedy(pictures), tmp_path / "run", stores))
     record = run.path / "run.json"
-    record.write_text(record.read_text().replace('"format": 3', '"format": 4'))
-    with pytest.raises(FormatError, match=r"run\.json is of format 4, and this Cotswold reads 1 to 3"):
+    record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(
+        FormatError, match=r"run\.json was written by a newer version of Cotswold: .* format 2"
+    ):
         resumed(run.path, stores)
-    record.write_text(record.read_text().replace('"format": 4', '"format": 3'))
-    run.recipe.write_text(run.recipe.read_text().replace("format = 3", "format = 4"))
-    with pytest.raises(FormatError, match=r"recipe\.toml is of format 4"):
+    record.write_text(record.read_text().replace('"format": 2', '"format": 1'))
+    run.recipe.write_text(run.recipe.read_text().replace("format = 1", "format = 2"))
+    with pytest.raises(FormatError, match=r"recipe\.toml was written by a newer version"):
         resumed(run.path, stores)
     with EventLog(run.events) as log:
-        log.write("start", format=4)
-    with pytest.raises(FormatError, match=r"events\.jsonl is of format 4"):
+        log.write("start", format=2)
+    with pytest.raises(FormatError, match=r"events\.jsonl was written by a newer version"):
         list(read_events(run.events))
 
 
-@pytest.mark.parametrize("format", ['"two"', "0", "true", "2.0", "99999999999999999999999999"])
-def test_a_format_that_is_none_is_refused(tmp_path: Path, format: str) -> None:
-    with pytest.raises(FormatError, match="here is of format"):
+@pytest.mark.parametrize(
+    ("format", "words"),
+    [
+        *(
+            (each, "has format .*, which no version of Cotswold writes")
+            for each in ('"two"', "0", "true", "2.0")
+        ),
+        ("99999999999999999999999999", "was written by a newer version"),
+    ],
+)
+def test_a_format_that_is_none_is_refused(format: str, words: str) -> None:
+    with pytest.raises(FormatError, match=f"here {words}"):
         reader.parse(f'format = {format}\nname = "x"', "here")
 
 

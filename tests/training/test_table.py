@@ -247,7 +247,7 @@ for wanted in ("sinking", "supervised"):
 """
 
 
-def test_a_section_of_another_package_is_explained_and_its_fields_are_no_old_words(
+def test_a_section_of_another_package_is_explained_and_has_fields_of_its_own(
     pictures: Path, tmp_path: Path, falling: dict[str, str]
 ) -> None:
     recipe = tmp_path / "sinking.toml"
@@ -260,7 +260,7 @@ def test_a_section_of_another_package_is_explained_and_its_fields_are_no_old_wor
     unlabelled, read, *_, last = found.splitlines()
     assert "strategy sinking needs labels; set data.labels to folders or file" in unlabelled
     assert read == "0.5 4 8"
-    assert "mixes words" in last or "belongs to strategy sinking; for supervised it is" in last
+    assert "belongs to strategy sinking; did you mean" in last
 
 
 def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(

@@ -22,7 +22,7 @@ from cotswold.training.pictures import TrainingPictures
 from cotswold.training.stores import class_count, open_store, preparation_of, warnings, with_store_shape
 
 RECIPE = """
-format = 3
+format = 1
 name = "tiny"
 data = {{ {data}, validation = 0.2 }}
 [[network.layers]]

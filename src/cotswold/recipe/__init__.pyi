@@ -1,6 +1,5 @@
 from .comments import commented as commented
 from .migration import FORMAT as FORMAT
-from .migration import first_identity as first_identity
 from .migration import format_of as format_of
 from .reader import from_values as from_values
 from .reader import load as load
@@ -18,7 +17,6 @@ __all__ = [
     "dump",
     "expand",
     "explain",
-    "first_identity",
     "format_of",
     "from_values",
     "load",

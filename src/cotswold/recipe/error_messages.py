@@ -25,7 +25,6 @@ from cotswold.recipe.field_types import (
     sections_in,
 )
 from cotswold.recipe.limits import BEYOND, shortened, shown
-from cotswold.recipe.renamed_fields import today
 from cotswold.recipe.schema import Recipe, Section
 
 _UNKNOWN = "extra_forbidden"
@@ -64,15 +63,7 @@ def complaint(
     path = place.path
     others = {_place(each, root).path for each in details} - {path}
     line = "" if ".".join(path) in overridden else _line(path, text)
-    old = [
-        each for each in (_place(each, root) for each in details if each["type"] == _UNKNOWN) if _now(each)
-    ]
-    if first["type"] == _UNKNOWN and _now(place) and len(old) > 1:
-        sentence = f"keys of an older version: {', '.join(map(_old_key, old))}"
-        others -= {each.path for each in old}
-        others -= {(*each.path[:-1], str(_now(each)).rpartition(".")[2]) for each in old}  # they are missing
-    else:
-        sentence = _sentence(first, place, also if path[:1] == ("training",) else ())
+    sentence = _sentence(first, place, also if path[:1] == ("training",) else ())
     more = f" (and {len(others)} more)" if others else ""
     return f"{line}: {sentence}{more}"
 
@@ -124,13 +115,8 @@ def _unknown(
     beside: Sequence[type[Section]],
     also: Collection[str],
 ) -> str:
-    """What is wrong with a key that the table does not have: an old word, that of another kind, a slip."""
-    renamed = today(path, _choices(owner))
+    """Explain a key that the table does not have: it belongs to another kind of table, or is misspelt."""
     field, _ = chosen_by(owner) or ("", ())
-    if renamed is not None and field == "strategy" and (others := _having(key, beside)):
-        return f"belongs to {_named(field, others)}; for {joined(_choices(owner))} it is {renamed} now"
-    if renamed is not None:
-        return f"was a key of an older version; it is {renamed} now"
     known = [*(name for name in owner.model_fields if name != field), *also]
     close = _meant(path, known) or get_close_matches(key, known, n=1)
     belongs = _having(key, beside)
@@ -146,23 +132,6 @@ def _unknown(
     if close:
         return f"is not a key; did you mean {close[0]}?"
     return f"is not a key; known here are {', '.join(known)}"
-
-
-def _now(place: FieldPlace) -> str | None:
-    """What a key of an older version is called in its table now; None for any other key."""
-    field, _ = chosen_by(place.owner) or ("", ())
-    if field == "strategy" and _having(place.path[-1], place.beside):
-        return None
-    return today(place.path, _choices(place.owner))
-
-
-def _old_key(place: FieldPlace) -> str:
-    """`network.layers.2.size (pool) is kernel_size now`."""
-    now, here = _now(place) or "", shortened(".".join(place.path), 120)
-    is_listed = place.path[-2:-1] != () and place.path[-2].isdigit()
-    choices = _choices(place.owner) if is_listed else ()
-    kind = f" ({joined(choices)})" if choices else ""
-    return f"{here}{kind} is {now.rpartition('.')[2] if is_listed else now} now"
 
 
 def _meant(path: tuple[str, ...], known: Collection[str]) -> list[str]:

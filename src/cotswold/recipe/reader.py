@@ -6,7 +6,7 @@ too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from tomllib import TOMLDecodeError
 
@@ -17,13 +17,20 @@ from cotswold.recipe import limits
 from cotswold.recipe.error_messages import complaint
 from cotswold.recipe.joining import join_strategies
 from cotswold.recipe.limits import shortened
-from cotswold.recipe.migration import Tell, Values, migrated, silent
+from cotswold.recipe.migration import Values, migrated
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
 from cotswold.recipe.schema.training import strategy_of
 from cotswold.recipe.source import ShippedFiles
 
+Tell = Callable[[str], None]
+"""Receives a sentence for the author of the recipe."""
+
 _FILES = ShippedFiles("cotswold.recipe", "recipe", RecipeError)
+
+
+def silent(sentence: str) -> None:
+    """Ignore the sentence."""
 
 
 def shipped() -> list[str]:
@@ -35,10 +42,10 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
     """The recipe in a TOML file, or the shipped one of that name, with `section.key=value` overrides.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
-    Words of an older format are read as today's, but overrides are given in today's. An override of
+    A recipe of an older format is migrated; overrides are fields of the current format. An override of
     ``training.epochs``, ``training.relative_rate`` or ``objective.sparsity`` is for every stack, also for one
-    with a value of its own, unless that is overridden as well; ``tell`` hears which, and which words are old
-    ones. Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
+    with a value of its own, unless that is overridden as well; ``tell`` receives a sentence that names these.
+    Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
     value of the wrong kind, a geometry that does not fit, and for what no machine could hold
     (UnknownStrategyError where the strategy is what is wrong); FormatError for a newer format.
     """
@@ -54,9 +61,8 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
         raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
-    sentences: list[str] = []
-    values = migrated(values, origin, sentences.append)
-    sentences += override_all(values, overrides)
+    values = migrated(values, origin)
+    sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
     for sentence in sentences:  # of a recipe that is refused nobody needs to know more
         tell(sentence)

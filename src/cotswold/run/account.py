@@ -57,17 +57,9 @@ class Account:
 
     @classmethod
     def restored(cls, state: object) -> Account:
-        """The account that a checkpoint kept, in today's words or in those up to format 2.
-
-        Raises CheckpointError for anything else.
-        """
+        """Return the account that a checkpoint has; raises CheckpointError for anything else."""
         if not isinstance(state, dict):
             raise CheckpointError("the checkpoint says nothing of account; it is of another version")
-        values = {str(_WORDS.get(name, name)): value for name, value in state.items()}
-        if not values.keys() <= {each.name for each in fields(cls)}:
+        if not state.keys() <= {each.name for each in fields(cls)}:
             raise CheckpointError("the checkpoint has an account of another version")
-        return cls(**values)
-
-
-_WORDS = {"patterns": "samples"}
-"""What was called otherwise up to format 2."""
+        return cls(**state)

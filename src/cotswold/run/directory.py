@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotswold import recipe as recipes
 from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
 from cotswold.files import (
     FREE_AND_REPEAT,
@@ -134,9 +132,9 @@ class RunDirectory:
 
     @property
     def identity(self) -> str:
-        """What the run's checkpoints call it: its own id, or for a run of format 1 a hash of its recipe.
+        """The run's id, which its checkpoints bear.
 
-        Raises as :meth:`Record.read`, and MachineError where the id is lost.
+        Raises as :meth:`Record.read`, and MachineError if the record is missing.
         """
         return self._record().identity
 
@@ -155,16 +153,12 @@ class RunDirectory:
 
     def _record(self) -> Record:
         found = Record.read(self.path)
-        if found is not None:
-            return found
-        recipes.load(self.recipe)  # so that what follows meets a sound one
-        values = tomllib.loads(self.recipe.read_text(encoding="utf-8"))
-        if recipes.format_of(values, str(self.recipe)) > 1:
+        if found is None:
             raise MachineError(
                 f"{self.path / run_file.NAME}, which says whose the checkpoints are, is missing; copy it "
                 "again from where the run was trained"
             )
-        return Record(recipes.first_identity(values))
+        return found
 
     @property
     def recipe(self) -> Path:

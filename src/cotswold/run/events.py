@@ -152,13 +152,9 @@ def read_events(path: Path) -> Iterator[Event]:
             event = _parse(line)
             if event is not None:
                 format_of(event, str(path))
-                yield {_WORDS.get(name, name): value for name, value in event.items()}
+                yield event
             elif line.endswith(b"\n") or file.read(1):
                 raise MachineError(f"{path}, line {number}, is not an event; take that line out to go on")
-
-
-_WORDS = {"patterns": "samples"}
-"""Fields that events called otherwise up to format 2."""
 
 
 def _whole(path: Path) -> tuple[int, float, float]:

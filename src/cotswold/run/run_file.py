@@ -35,7 +35,7 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Record | None:
-        """The record in a run's directory; None where there is none, as in runs of format 1.
+        """Return the record in a run's directory; None if there is none.
 
         Raises MachineError where it cannot be read, FormatError where a newer version wrote it.
         """

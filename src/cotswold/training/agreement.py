@@ -2,8 +2,8 @@
 
 Knows: which fields no result depends on, how recipes are compared. Does not know: files, networks.
 
-Recipes are compared field by field and in today's words, so that neither a new field with a default nor a new
-name makes an old run another one.
+Recipes are compared field by field in the current format. Neither a new field with a default nor a renamed
+field makes an older run another one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
-from cotswold.errors import RecipeError, RunError
+from cotswold.errors import CheckpointError, RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import Cluster, DownpourTraining
 
@@ -68,15 +68,11 @@ def differences(there: Recipe, here: Recipe) -> str | None:
 
 
 def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
-    """Raise RunError where a checkpoint was written under another recipe, FormatError where in words of a
-    newer format.
-
-    Those of format 1 do not say their recipe; a hash of it is their run's identity.
-    """
+    """Raise RunError if a checkpoint was written under another recipe, FormatError if by a newer version."""
     written = checkpoint.state.get("recipe")
     recipes.format_of(checkpoint.state, str(checkpoint.path))
     if not isinstance(written, dict):
-        return
+        raise CheckpointError(f"{checkpoint.path} has no recipe; it was not written by a run")
     values = {**written, "format": checkpoint.state.get("format", 1)}
     try:
         differing = differences(recipes.from_values(values, f"the recipe in {checkpoint.path}"), recipe)
