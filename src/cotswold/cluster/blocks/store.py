@@ -48,9 +48,9 @@ from cotswold.cluster.blocks.usage import Usage, blocks_in
 from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
-from cotswold.files.untrusted import MalformedError, parse_object, take
+from cotswold.files.untrusted import MalformedError, format_error, parse_object, take
 
-FORMAT = 2
+FORMAT = 1
 CONTENTS = "contents"
 """The folder of a store with the files of contents; whoever reads alone changes nothing there."""
 _FORMAT_BYTES_MAX = 4096
@@ -310,6 +310,5 @@ def _check_format(folder: Path) -> None:
         raise StoreError(f"{place} is damaged ({error}); {BEGIN_WITHOUT_FORMAT}") from error
     if found != FORMAT:
         raise FormatError(
-            f"{folder} has format {found} of block stores, and this version of Cotswold knows {FORMAT}; use "
-            "the version that wrote it, or another folder"
+            f"{folder} {format_error(found, FORMAT)}; use the version that wrote it, or another folder"
         )
