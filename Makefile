@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
 PART ?= all
-QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/test_job.py
+QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/jobs/test_job.py
 EXTRAS ?= demo,dev,tensorboard,cluster,speech,cuda,bench
 TORCH ?=
 PYTHONS := 3.11 3.12 3.13 3.14
@@ -78,7 +78,7 @@ check: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
-		tests/server tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/test_offload_walk.py
+		tests/batch/core tests/paramserver/core tests/replication tests/dataservice/core tests/shards tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/parameters/offload/test_offload_walk.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

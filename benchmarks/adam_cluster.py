@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave, ready, table
+from cotswold.cli.support.tables import at_least_one, leave, ready, table
 from measures.command import Json, command, main, rows
 from measures.predictions.adam_cluster import simulated
 

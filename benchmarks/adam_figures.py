@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, cores, leave, table
+from cotswold.cli.support.tables import at_least_one, cores, leave, table
 from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Json, main, rows

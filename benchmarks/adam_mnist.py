@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Json, Overrides, main, rows

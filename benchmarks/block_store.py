@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotswold.api.progress import counting
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave
+from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.ui.progress import counting
 from measures.block_writing import block_writing
 from measures.command import Json, command, main, spreads
 

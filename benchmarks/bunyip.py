@@ -16,12 +16,12 @@ from typing import Annotated, Any, get_args
 
 from cyclopts import Parameter
 
-from cotswold.api.progress import say
 from cotswold.bench.measure import document
-from cotswold.cli.figures import ready, table, write
-from cotswold.data.ocr import JapaneseSet
+from cotswold.cli.support.tables import ready, table, write
+from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
+from cotswold.ui.progress import say
 from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
 from measures.bunyip.judging import judge
 from measures.bunyip.page import drawing, page

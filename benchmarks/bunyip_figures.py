@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.bench.measure import document, rounded
-from cotswold.cli.figures import table
+from cotswold.cli.support.tables import table
 from cotswold.geometry import Card, Host, Network
 from cotswold.simulate import predict_evaluation
 from cotswold.simulate.batch import Chosen, chosen_reduction

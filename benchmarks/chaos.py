@@ -13,8 +13,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cotswold.api.progress import say
 from cotswold.errors import UserError
+from cotswold.ui.progress import say
 from measures.command import Flag, Json, command, main
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cotswold.api.progress import counting
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.ui.progress import counting
 from measures.command import Json, command, main
 from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
 from measures.controlling_picture import draw

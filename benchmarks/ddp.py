@@ -17,7 +17,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from measures.cells import Cells, Plan, number
 from measures.command import Json, Overrides, check_unvaried, main, rows

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Json, Overrides, main, rows

@@ -14,7 +14,7 @@ from typing import Any
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.recipe import dump
 from cotswold.training import open_store
 from measures.cells import Cells, Plan

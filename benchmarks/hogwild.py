@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from cotswold.training.supervised import supervised_training
+from cotswold.training.strategies.supervised import supervised_training
 from measures.command import Json, check_unvaried, command, main, rows, spreads
 from measures.hogwild import measured
 from measures.hogwild_training import Steps

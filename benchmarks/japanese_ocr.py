@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.bench.measure import Spread, document
-from cotswold.cli.figures import at_least_one, cores, leave
+from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import VectorPreparation, open_vectors, prepare
-from cotswold.data.ocr import JapaneseSet
-from cotswold.data.ocr.making import Printer, Task
-from cotswold.data.ocr.patterns import FEATURES
-from cotswold.data.ocr.typefaces import installed
+from cotswold.data.datasets.japanese_ocr import JapaneseSet
+from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
+from cotswold.data.datasets.japanese_ocr.patterns import FEATURES
+from cotswold.data.datasets.japanese_ocr.typefaces import installed
 from measures.command import Json, command, main, spreads
 
 _SCANS, _PATTERNS = 1000, 50_000

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from measures.cells import Cells, Plan, number
 from measures.command import Json, main, rows

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cotswold.api.progress import say
 from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave
+from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
+from cotswold.ui.progress import say
 from measures.command import Flag, Json, Overrides, check_stacks, command, listed, main
 from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
 from measures.offload.measure import offload as measured

@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from cotswold.api.progress import say
-from cotswold.cli.figures import ready, table
+from cotswold.cli.support.tables import ready, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
+from cotswold.ui.progress import say
 from measures.command import Flag, command, main
 from measures.papers.aberdeen2000 import PAPER as ABERDEEN
 from measures.papers.chilimbi2014 import PAPER as CHILIMBI

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.bench.measure import Document, Spread
-from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.training import open_store

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave, ready, table
+from cotswold.cli.support.tables import at_least_one, leave, ready, table
 from cotswold.host import available_bytes
 from measures.command import Json, command, main
 from measures.predictions.predicted import MEDIAN_MOST, WORST_MOST

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotswold.api.progress import counting
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, cores, leave
+from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import open_source
+from cotswold.ui.progress import counting
 from measures.command import Json, command, main, spreads
 from measures.preparing import preparing
 

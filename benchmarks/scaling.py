@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cotswold.api.progress import say
 from cotswold.bench.case import some
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
-from cotswold.cli.figures import leave, ready, table, write
+from cotswold.cli.support.tables import leave, ready, table, write
+from cotswold.ui.progress import say
 from measures.command import Flag, Json, Only, command, main
 from measures.scaling.cases import GROUPS, cases, quick_cases
 from measures.scaling.cases import scaling as measured

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cotswold.cli.figures import table
+from cotswold.cli.support.tables import table
 from cotswold.geometry import Grid
 from cotswold.recipe import load
 from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, predict, stages

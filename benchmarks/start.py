@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, leave
+from cotswold.cli.support.tables import at_least_one, leave
 from measures.command import Json, command, main, spreads
 from measures.start import start as measured
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotswold.api.progress import TrainingDisplay, counting, say
 from cotswold.api.threads import threads_override, use_threads
 from cotswold.bench.measure import document
-from cotswold.cli.figures import leave, table
+from cotswold.cli.support.tables import leave, table
 from cotswold.recipe import load
 from cotswold.training import open_store
+from cotswold.ui.progress import TrainingDisplay, counting, say
 from measures.command import Json, Overrides, check_stacks, command, listed, main, rows
 from measures.training.loop import loop_share
 from measures.training.peaks import peaks

@@ -23,8 +23,8 @@ from statistics import median
 import zmq
 
 from cotswold.bench.measure import document
-from cotswold.cluster.transport import Endpoint, Message, address, endpoint
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Message, address, endpoint
 
 TOKEN = Token("measurement-" * 3)
 LENGTHS = (1 << 16, 1 << 20, 16 << 20)

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests import warm
+from tests.support.fork_server import fork_server as fork_server
 
 # on a busy machine the slowest example says nothing about the code, nor does one that compiles a kernel
 settings.register_profile("patient", deadline=None)

@@ -33,8 +33,8 @@ from typing import Any
 from tests.warm_template import FILES_MOST, receive
 
 from cotswold.host import fork_server
-from cotswold.host.fork_loop import THREADS, send
-from cotswold.host.parent import bound_to_parent
+from cotswold.host.fork_server_loop import THREADS, send
+from cotswold.host.parent_death import bound_to_parent
 
 ROOT = Path(__file__).parents[1]
 PYTHON = (sys.executable, "-X", "warm")

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cotswold.host.fork_loop import LENGTH, THREADS, send
+from cotswold.host.fork_server_loop import LENGTH, THREADS, send
 
 MODULES = (
     "torch",
@@ -41,24 +41,24 @@ MODULES = (
     "torch.utils.tensorboard",
     "cotswold.cli.main",
     "cotswold.cli.train",
-    "cotswold.api.connecting",
-    "cotswold.api.from_recipe",
-    "cotswold.api.serving",
-    "cotswold.api.serving_data",
-    "cotswold.api.standing",
+    "cotswold.api.servers.parameter_client",
+    "cotswold.api.train_recipe",
+    "cotswold.api.servers.parameter_server",
+    "cotswold.api.servers.data_server",
+    "cotswold.api.servers.cluster_host",
     "cotswold.kernels.products.run",
     "cotswold.launch.rendezvous",
     "cotswold.recipe.reader",
-    "cotswold.training.job",
-    "cotswold.training.opening",
-    "cotswold.training.prolonging",
-    "cotswold.training.builders",
-    "cotswold.cluster.roles.worker",
-    "cotswold.cluster.roles.server",
-    "cotswold.cluster.roles.replica",
-    "cotswold.cluster.roles.keeper",
-    "cotswold.cluster.roles.controller",
-    "cotswold.cluster.roles.data_server",
+    "cotswold.training.jobs.job",
+    "cotswold.training.jobs.create",
+    "cotswold.training.jobs.extend",
+    "cotswold.training.strategies.builtin",
+    "cotswold.batch.runtime.worker_process",
+    "cotswold.paramserver.runtime.server_process",
+    "cotswold.replicas.replica_process",
+    "cotswold.replication.runtime.server_process",
+    "cotswold.replication.runtime.controller_process",
+    "cotswold.dataservice.runtime.server_process",
 )
 """Modules that the template imports before it forks."""
 FILES_MOST = 250

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.bench.measure import Document, rates, ratios
-from cotswold.cluster.blocks import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
 
 LEAST_WANTED = 0.6
 

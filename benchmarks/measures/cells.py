@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from cotswold.api.progress import say
 from cotswold.bench.measure import Document, document
-from cotswold.cli.figures import ready, write
+from cotswold.cli.support.tables import ready, write
 from cotswold.errors import UserError
+from cotswold.ui.progress import say
 from measures.command import command
 
 Plan = Iterable[tuple[str, Callable[[], Document]]]

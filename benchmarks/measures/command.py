@@ -15,12 +15,12 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from cotswold.api.progress import say
 from cotswold.bench.measure import Document
-from cotswold.cli.figures import table
+from cotswold.cli.support.tables import table
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import waiting_settings
 from cotswold.recipe import Recipe
+from cotswold.ui.progress import say
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]

@@ -18,13 +18,12 @@ from math import log
 import msgpack
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.codec import decode, encode
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.leading import Read, Transact, Wish
-from cotswold.server.control.reign import FromServers
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.claims import Claims as KeeperClaims
-from cotswold.server.messages import (
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.leader import FromServers
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.claims import Claims as KeeperClaims
+from cotswold.wire import (
     Assign,
     Assigned,
     Caught,
@@ -38,7 +37,8 @@ from cotswold.server.messages import (
     Remove,
     Send,
 )
-from cotswold.server.names import bucket_of
+from cotswold.wire.codec import decode, encode
+from cotswold.wire.names import bucket_of
 
 RUN = "run"
 COPIES, BUCKETS_A_SERVER, BEATS_A_SECOND = 3, 100, 10

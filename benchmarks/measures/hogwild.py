@@ -21,9 +21,9 @@ from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
 from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
 from cotswold.recipe import Recipe, dump
+from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
+from cotswold.training.data.indexed import StorePatterns, write_rows
 from cotswold.training.losses import loss_of
-from cotswold.training.patterns import StorePatterns, write_rows
-from cotswold.training.shared_parameters import Place, SharedParameters
 from measures.hogwild_training import (
     Board,
     Done,

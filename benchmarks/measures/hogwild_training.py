@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import FedWork
 from cotswold.data import Store
 from cotswold.errors import MachineError, RecipeError, UserError
 from cotswold.host import (
@@ -40,13 +39,14 @@ from cotswold.host import (
 )
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
+from cotswold.shards.runtime.work import FedWork
+from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES, Place, SharedParameters
+from cotswold.training.data.indexed import Patterns, StorePatterns
+from cotswold.training.data.remote import Fed, PoolPlace, ServedPatterns
+from cotswold.training.data.varying import varying_of
+from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
-from cotswold.training.patterns import Patterns, StorePatterns
-from cotswold.training.restore import supervised_network
-from cotswold.training.served_patterns import Fed, PoolPlace, ServedPatterns
-from cotswold.training.shared_parameters import ALIGNED_BYTES, Place, SharedParameters
-from cotswold.training.supervised import needed
-from cotswold.training.varying import varying_of
+from cotswold.training.strategies.supervised import needed
 
 POLL_SECONDS = 1e-3
 """How often a process looks whether all are ready, and the driver whether they are done."""

@@ -18,7 +18,7 @@ from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Grid
 from cotswold.testing import Hosts
-from cotswold.training.in_flight import InFlight, parts_of
+from cotswold.training.model_parallel.microbatches import InFlight, parts_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cotswold.analysis import StackLayers, top_layers
 from cotswold.analysis.layers import MapName
-from cotswold.analysis.selectivity import selectivity
+from cotswold.analysis.selectivity.scores import selectivity
 from cotswold.bench.measure import Document, rates, ratios, rounded_all
 from cotswold.recipe import Recipe
 from cotswold.training import build_stacks

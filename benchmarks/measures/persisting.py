@@ -14,9 +14,9 @@ from typing import Self
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.replicas import Replicas
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump
+from cotswold.replicas.replicas import Replicas
 from measures.downpour.road import opened, stretch
 
 LEAST_WANTED = 0.97

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from PIL import Image
 
-from cotswold.data.source import Source
+from cotswold.data.sources.base import Source
 
 _CHUNK = 64
 _source: Source

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from cotswold.cluster.reduction import Reducer, Vector
-from cotswold.cluster.transport import Endpoint, Lost
+from cotswold.batch.runtime.reduction import Reducer, Vector
 from cotswold.geometry import ReductionPlan
 from cotswold.host import token_of
+from cotswold.transport import Endpoint, Lost
 
 TIMEOUT_SECONDS = 120.0
 

@@ -21,14 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import NumpyArithmetic
-from cotswold.cluster.work import ReplicaWork, samples_of
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Rule, Sgd
-from cotswold.server.admission import Pass
-from cotswold.server.replica import Pace
-from cotswold.server.staleness import Histogram
+from cotswold.optim.server_rules import Rule, Sgd
+from cotswold.paramserver.core.admission import Pass
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.staleness import Histogram
+from cotswold.shards.runtime.arithmetic import NumpyArithmetic
+from cotswold.shards.runtime.work import ReplicaWork, samples_of
 from cotswold.simulate.loop import Loop
 
 Vector = NDArray[np.floating]

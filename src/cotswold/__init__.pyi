@@ -1,7 +1,7 @@
 from . import analysis as analysis
+from . import batch as batch
 from . import bench as bench
 from . import checkpoint as checkpoint
-from . import cluster as cluster
 from . import data as data
 from . import errors as errors
 from . import files as files
@@ -15,34 +15,33 @@ from . import ops as ops
 from . import optim as optim
 from . import recipe as recipe
 from . import run as run
-from . import server as server
 from . import simulate as simulate
 from . import testing as testing
 from . import training as training
-from .api.connecting import connect as connect
-from .api.connecting_data import connect_data as connect_data
-from .api.evaluate import evaluate as evaluate
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
-from .api.features import Features as Features
-from .api.features import features as features
-from .api.features import write_features as write_features
+from .api.inference.evaluate import evaluate as evaluate
+from .api.inference.features import Features as Features
+from .api.inference.features import features as features
+from .api.inference.features import write_features as write_features
+from .api.inference.predict import Predictions as Predictions
+from .api.inference.predict import predict as predict
 from .api.info import Info as Info
 from .api.info import info as info
-from .api.predict import Predictions as Predictions
-from .api.predict import predict as predict
 from .api.prepare import prepare as prepare
 from .api.report import report as report
 from .api.run import Run as Run
-from .api.serving import serve as serve
-from .api.serving_data import serve_data as serve_data
+from .api.servers.data_client import connect_data as connect_data
+from .api.servers.data_server import serve_data as serve_data
+from .api.servers.parameter_client import connect as connect
+from .api.servers.parameter_server import serve as serve
 from .api.simulate import PredictedUpdates as PredictedUpdates
 from .api.simulate import predict_updates as predict_updates
+from .api.status import Why as Why
+from .api.status import why as why
 from .api.train import train as train
 from .api.verify import Verification as Verification
 from .api.verify import verify as verify
-from .api.why import Why as Why
-from .api.why import why as why
 from .errors import CotswoldError as CotswoldError
 from .mesh import partition as partition
 from .recipe import Recipe as Recipe
@@ -64,9 +63,9 @@ __all__ = [
     "Why",
     "__version__",
     "analysis",
+    "batch",
     "bench",
     "checkpoint",
-    "cluster",
     "connect",
     "connect_data",
     "data",
@@ -93,7 +92,6 @@ __all__ = [
     "run",
     "serve",
     "serve_data",
-    "server",
     "simulate",
     "testing",
     "train",

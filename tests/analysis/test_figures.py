@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from cotswold.analysis.figures import curves, filters
-from cotswold.analysis.pictures import signed
+from cotswold.analysis.images import signed
 from cotswold.errors import UserError
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 from cotswold.recipe import parse

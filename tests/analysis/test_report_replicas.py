@@ -9,9 +9,9 @@ import pytest
 
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
-from cotswold.analysis.words import plain
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
+from cotswold.ui.words import plain
 
 RECIPE = """
 name = "x"

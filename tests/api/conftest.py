@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.small import draw_labelled, greedy, supervised
+from tests.support.training.small_recipes import draw_labelled, greedy, supervised
 
 import cotswold
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.training.small import draw, draw_labelled, greedy, supervised
+from tests.support.training.small_recipes import draw, draw_labelled, greedy, supervised
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 README = PAGE.parents[1] / "README.md"

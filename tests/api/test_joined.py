@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Desk
-from tests.training.small import draw_labelled, greedy
+from tests.support.training.small_recipes import draw_labelled, greedy
 from tests.warm import PYTHON
 
 import cotswold

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from tests.api.conftest import Desk
-from tests.training.small import draw_labelled
+from tests.support.training.small_recipes import draw_labelled
 
 import cotswold
 from cotswold import analysis

@@ -11,8 +11,8 @@ import pytest
 from tests.api.conftest import Desk
 
 import cotswold
-from cotswold.api import display
 from cotswold.errors import RunError, UserError
+from cotswold.ui import display
 
 
 def test_a_run_says_what_and_where_it_is(desk: Desk) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from tests.api.conftest import Desk
-from tests.training.runs import bits
+from tests.support.training.runs import bits
 
 import cotswold
-from cotswold.api.progress import describe
 from cotswold.api.request import override_list
 from cotswold.errors import RecipeError, RunError, UserError
 from cotswold.recipe.schema import GreedyTraining
+from cotswold.ui.progress import describe
 
 Event = Mapping[str, object]
 

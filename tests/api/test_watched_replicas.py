@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.runs import events, finish
-from tests.training.test_downpour import job_of
+from tests.support.training.runs import events, finish
+from tests.training.async_sgd.test_strategy import job_of
 
 from cotswold.run import Stop
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.bench.small import LAYER, UNTIED
+from tests.support.bench.small_cases import LAYER, UNTIED
 
 from cotswold import ops
 from cotswold.bench.kernels.baseline_jax import jax_passes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.bench.small import SMALLEST
+from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.row import OURS
 from cotswold.bench.server import exchanging, replicas
@@ -16,7 +16,7 @@ from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLIC
 from cotswold.bench.server.picture import draw_replicas
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Model, Road, Served, endpoint_on, forked
-from cotswold.cluster.transport.address import Address
+from cotswold.transport.address import Address
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 

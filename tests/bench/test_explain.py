@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tests.bench.small import small_layer
+from tests.support.bench.small_cases import small_layer
 
 from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError

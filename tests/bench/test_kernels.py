@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.bench.small import SMALLEST, lethal, small_layer, small_stack
+from tests.support.bench.small_cases import SMALLEST, lethal, small_layer, small_stack
 
 from cotswold.bench.case import Case, some
 from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.bench.small import SMALLEST, small_layer, small_stack
+from tests.support.bench.small_cases import SMALLEST, small_layer, small_stack
 
 from cotswold.bench.kernels import layers, perceptron, stacks
 from cotswold.bench.kernels.picture import draw, draw_curve

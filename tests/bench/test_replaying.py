@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.bench.small import SMALLEST
-from tests.training.runs import finish
-from tests.training.test_downpour import job_of
+from tests.support.bench.small_cases import SMALLEST
+from tests.support.training.runs import finish
+from tests.training.async_sgd.test_strategy import job_of
 
 from cotswold.bench.row import OURS
 from cotswold.bench.server import replaying
@@ -17,11 +17,11 @@ from cotswold.bench.server.picture import draw_trace
 from cotswold.bench.server.recorded import read
 from cotswold.bench.server.replaying import Replay
 from cotswold.cli.main import main
-from cotswold.cluster.roles.traffic import Traffic
 from cotswold.errors import UserError
-from cotswold.optim.updates import Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import PullNewer, Shard, Update
+from cotswold.optim.server_rules import Sgd
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.runtime.traffic_log import Traffic
+from cotswold.wire import PullNewer, Shard, Update
 
 SHARDS = (
     Shard(0, "server-0", 0, 6400, "weight", 0),

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.bench.small import SMALLEST
+from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
@@ -18,7 +18,7 @@ from cotswold.bench.server.links import Links
 from cotswold.bench.server.picture import draw
 from cotswold.bench.server.served import Model
 from cotswold.cli.main import main
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.testing import why_not
 
 

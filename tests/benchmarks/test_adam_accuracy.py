@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_accuracy import adam_accuracy
 from cotswold.recipe import load

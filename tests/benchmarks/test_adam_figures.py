@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_figures import summary
 from cotswold.recipe import parse

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_mnist import adam_mnist, summary
 from cotswold.bench.measure import Document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from cotswold.bench.measure import Document
 from cotswold.recipe import parse

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.small import draw_labelled, greedy, supervised
+from tests.support.training.small_recipes import draw_labelled, greedy, supervised
 
 from distbelief_images import distbelief_images, summary, tuned
 from measures.command import main

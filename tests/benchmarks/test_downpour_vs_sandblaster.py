@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from cotswold.recipe import dump, load, parse
 from cotswold.training import open_store

@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 
 from cotswold.bench.measure import Document
 from cotswold.errors import UserError
-from cotswold.server.control.electing import Cause, Election
-from cotswold.server.control.sentences import elected
-from cotswold.server.messages import Group
+from cotswold.replication.controller.election import Cause, Election
+from cotswold.replication.controller.event_text import elected
 from cotswold.testing import why_no_disks, why_not
+from cotswold.wire import Group
 from fire import fire
 from measures.command import main
 from measures.fire import audit

@@ -15,10 +15,10 @@ from torch import nn
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer
-from cotswold.host.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
-from cotswold.training.shared_parameters import Place, SharedParameters
+from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
 from measures.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.bench.small import tiny_work
+from tests.support.bench.small_cases import tiny_work
 
 from cotswold.bench.machine.description import described
 from cotswold.geometry import Grid

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from tests.bench.small import SMALLEST
+from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.case import Case, some
 from cotswold.bench.measure import Spread

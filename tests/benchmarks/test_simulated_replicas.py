@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from cotswold.cluster.work import PortionSum, Slot
+from cotswold.batch.core.permutation import samples_at
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
-from cotswold.server.dealing import samples_at
-from cotswold.server.replica import Pace
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
+from cotswold.paramserver.core.replica import Pace
+from cotswold.shards.runtime.work import PortionSum, Slot
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.training.small import draw_labelled, supervised
+from tests.support.training.small_recipes import draw_labelled, supervised
 
 from cotswold.bench.measure import Document
 from measures.command import main

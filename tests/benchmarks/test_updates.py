@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 from torch import nn
 
 from cotswold.bench.ranks.rank import Rank

@@ -16,7 +16,7 @@ from tests.chaos.training import Training
 from tests.chaos.troubles import Troubles, links
 from tests.chaos.world import Aim
 
-from cotswold.server.messages import (
+from cotswold.wire import (
     Applied,
     Assign,
     Caught,

@@ -13,25 +13,25 @@ from random import Random
 
 from tests.chaos.world import DISK_SECONDS
 
-from cotswold.optim.updates import Momentum, Sgd
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.map import read_group
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.saved import disk_of, next_of
-from cotswold.server.messages import Create, Group, Send, Shard
-from cotswold.server.names import run_of
-from cotswold.server.shard import Server
-from cotswold.server.updating import Updates
+from cotswold.optim.server_rules import Momentum, Sgd
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.saved_bucket import disk_of, next_of
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
+from cotswold.shards.core.shard_server import Server
 from cotswold.simulate.copies import Clock, ControllerPlayer, KeeperPlayer, Saving, SharedState, ended
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.lists import Lists, ListUpdates
 from cotswold.simulate.network import Network
 from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import Create, Group, Send, Shard
+from cotswold.wire.names import run_of
 
 SHARD = 2
 """Numbers a shard."""

@@ -11,21 +11,21 @@ from typing import Any
 
 from tests.chaos.planting import Fault, always, never
 
-from cotswold.server.control.claims import Claims
-from cotswold.server.control.complaints import Complaints
-from cotswold.server.control.confirming import Confirming
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.electing import Election
-from cotswold.server.control.filling import Filling
-from cotswold.server.control.forgetting import Forgetting
-from cotswold.server.control.leading import Transact
-from cotswold.server.control.map import Map
-from cotswold.server.control.servers import Known, Servers
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.keeper import Keeper, ToKeeper
-from cotswold.server.copies.lease import DRIFT, Lease
-from cotswold.server.copies.peers import Peers
-from cotswold.server.messages import Group, Leased, Send
+from cotswold.replication.controller.bucket_map import Map
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.election import Election
+from cotswold.replication.controller.failure_detector import Complaints
+from cotswold.replication.controller.leader_election import Transact
+from cotswold.replication.controller.primary_claims import Claims
+from cotswold.replication.controller.removal_check import Confirming
+from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.run_deletion import Forgetting
+from cotswold.replication.controller.server_registry import Known, Servers
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.follower_progress import Peers
+from cotswold.replication.replica.lease import DRIFT, Lease
+from cotswold.replication.replica.server import Keeper, ToKeeper
+from cotswold.wire import Group, Leased, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

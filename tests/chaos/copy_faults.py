@@ -11,13 +11,13 @@ from typing import Any
 
 from tests.chaos.planting import Fault, never
 
-from cotswold.server.copies.contents import Contents, Difference
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.lease import Lease
-from cotswold.server.copies.peers import Peers
-from cotswold.server.messages import Caught, Fence, Fenced, Group, Prepare, Send
-from cotswold.server.session import Session, Sessions
+from cotswold.paramserver.core.sessions import Session, Sessions
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.bucket_state import Contents, Difference
+from cotswold.replication.replica.follower_progress import Peers
+from cotswold.replication.replica.lease import Lease
+from cotswold.replication.replica.server import Keeper
+from cotswold.wire import Caught, Fence, Fenced, Group, Prepare, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

@@ -11,19 +11,19 @@ from typing import Any
 
 from tests.chaos.planting import Fault, never
 
-from cotswold.server.books import Books
-from cotswold.server.control.reviving import Revival
-from cotswold.server.copies.contents import Contents
-from cotswold.server.copies.copy import Copy
-from cotswold.server.copies.keeper import Keeper
-from cotswold.server.copies.peers import Neighbours, Peers
-from cotswold.server.copies.saved import Saved
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import Change, FoundSaved, Group, Ranges, Send
-from cotswold.server.samples import Samples
-from cotswold.server.saving import Saving
-from cotswold.server.updating import Updates
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.durability import Saving
+from cotswold.paramserver.core.shard_metadata import Books
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.replication.controller.disk_recovery import Revival
+from cotswold.replication.replica.bucket_replica import Copy
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.follower_progress import Neighbours, Peers
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.server import Keeper
+from cotswold.shards.core.sample_ledger import Samples
 from cotswold.simulate.disks import SimulatedDisk
+from cotswold.wire import Change, FoundSaved, Group, Ranges, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

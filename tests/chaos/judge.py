@@ -23,8 +23,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from cotswold.server.control.map import read_group
-from cotswold.server.messages import (
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.wire import (
     Applied,
     Group,
     OfBucket,

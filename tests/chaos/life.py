@@ -23,16 +23,16 @@ from tests.chaos.waits import Waits
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.server.control.map import read_group
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copy import Copy, Role
-from cotswold.server.copies.copying import Copying
-from cotswold.server.copies.saved import disk_of
-from cotswold.server.dispatching import State
-from cotswold.server.messages import Applied, OfBucket, Send, Shard, Silent, TakeOver
+from cotswold.paramserver.core.dispatcher import State
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.bucket_replica import Copy, Role
+from cotswold.replication.replica.saved_bucket import disk_of
+from cotswold.replication.replica.settings import Copying
 from cotswold.simulate.copies import SharedState
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
+from cotswold.wire import Applied, OfBucket, Send, Shard, Silent, TakeOver
 
 
 class Life:

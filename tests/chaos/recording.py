@@ -10,11 +10,11 @@ from typing import cast
 
 from tests.chaos.judge import BrokenError
 
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
-from cotswold.server.ranges import common, joined, without
-from cotswold.server.samples import Said, Samples
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.shards.core.sample_ledger import Said, Samples
 from cotswold.simulate.network import Network
+from cotswold.wire import COORDINATOR, Join, Message, Ordered, Ranges, Send, Write, Written
+from cotswold.wire.ranges import common, joined, without
 
 
 class Recorded(Samples):

@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.chaos.planting import Fault
 
-from cotswold.server.messages import PulledNewer, Send
-from cotswold.server.replica import Replica
+from cotswold.paramserver.core.replica import Replica
+from cotswold.wire import PulledNewer, Send
 
 _Any = Any
 """Machines are patched whatever their numbers are."""

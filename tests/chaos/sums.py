@@ -14,8 +14,8 @@ from tests.chaos.judge import BrokenError, Judge
 from tests.chaos.recording import Recorded
 from tests.chaos.training import SAMPLES, Training
 
-from cotswold.server.messages import Ranges
-from cotswold.server.ranges import common, joined, size, without
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import common, joined, size, without
 
 Rows = Sequence[Sequence[float]]
 """The numbers of a bucket's shards."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from tests.chaos.life import Life
 from tests.chaos.world import World
 
-from cotswold.server.control.map import read_group
-from cotswold.server.messages import (
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.wire import (
     Applied,
     Assign,
     Caught,

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.chaos.telling import Told
 from tests.chaos.worlds import WORLDS
 
-from cotswold.server.messages import OfBucket, Prepare, Send, Update
+from cotswold.wire import OfBucket, Prepare, Send, Update
 
 PATH = Path(__file__).parent / "transcripts" / "failover.txt"
 SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2

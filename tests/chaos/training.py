@@ -13,12 +13,12 @@ from tests.chaos.cast import SHARD
 from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from tests.chaos.world import World
 
-from cotswold.server.dispatch import Dispatch
-from cotswold.server.messages import COORDINATOR, Join, Message, PullNewer, Send, Shard
-from cotswold.server.replica import StepTask
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.replica import StepTask
 from cotswold.simulate.copies import RoutedNetwork
 from cotswold.simulate.network import Network
 from cotswold.simulate.replicas import ReplicaPlayer
+from cotswold.wire import COORDINATOR, Join, Message, PullNewer, Send, Shard
 
 SAMPLES = 24
 """Of an epoch."""

@@ -14,10 +14,10 @@ from tests.chaos.training import Training
 from tests.chaos.window import Window
 from tests.chaos.world import World
 
-from cotswold.server.copies.saved import Saved, disk_of
-from cotswold.server.messages import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
-from cotswold.server.names import bucket_of
+from cotswold.replication.replica.saved_bucket import Saved, disk_of
 from cotswold.simulate.copies import ControllerPlayer, KeeperPlayer
+from cotswold.wire import COORDINATOR, Create, Drain, Group, Message, Remove, Send, Undrain
+from cotswold.wire.names import bucket_of
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
 """Seconds for which a process is stopped, about: less and more than a lease."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tests.chaos.judge import BrokenError
 
-from cotswold.server.messages import Applied, OfBucket, Send, Update, UpdateRefused
+from cotswold.wire import Applied, OfBucket, Send, Update, UpdateRefused
 
 _GIVEN_UP_SECONDS = 1.2
 """More than an update takes until it is said again."""

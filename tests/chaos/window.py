@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from tests.chaos.judge import BrokenError
 
-from cotswold.server.messages import Group, Ranges
-from cotswold.server.ranges import joined, without
+from cotswold.wire import Group, Ranges
+from cotswold.wire.ranges import joined, without
 
 _HEARD_SECONDS = 1.0
 """After which a primary has heard that it is one."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cotswold.server.copies.copying import Way
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
+from cotswold.replication.replica.settings import Way
 from cotswold.simulate.network import Faults
 
 DISK_SECONDS = 0.1

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from tests.chaos.world import Aim, World
 
-from cotswold.server.copies.lease import DRIFT
-from cotswold.server.replica import Pace
+from cotswold.paramserver.core.replica import Pace
+from cotswold.replication.replica.lease import DRIFT
 from cotswold.simulate.network import Faults
 
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)

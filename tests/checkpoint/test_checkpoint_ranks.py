@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checkpoint.crowd import returned, threads
+from tests.support.checkpoint.many_ranks import returned, threads
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece, manifest
 from cotswold.errors import CheckpointError, DiskFullError, RunError
@@ -104,7 +104,7 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
-            "cotswold.checkpoint.piece._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
+            "cotswold.checkpoint.shard_file._CHUNK_BYTES", data.draw(st.sampled_from([16, 48, 1 << 20]))
         )
         returned(save(folder, writers, lambda rank: iter(pieces[rank])))
         returned(threads(readers, read))
@@ -308,7 +308,7 @@ def test_opening_reads_each_file_once_however_many_ranks_there_are(
         read.append(path.name)
         return open_file(path, flags)
 
-    monkeypatch.setattr("cotswold.checkpoint.piece.open_file", opened)
+    monkeypatch.setattr("cotswold.checkpoint.shard_file.open_file", opened)
     returned(threads(4, lambda ranks: Checkpoint(path, ranks)))
     files = [name for name in read if name.endswith(".safetensors")]
     assert sorted(files) == [f"{number:05d}.safetensors" for number in range(6)]
@@ -368,7 +368,7 @@ def test_a_target_is_untouched_where_the_pieces_do_not_cover_the_box(
 
 def test_saving_and_reading_take_no_more_than_a_chunk_beyond_the_tensors(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.checkpoint.weighing", str(tmp_path)],
+        [sys.executable, "-m", "tests.support.checkpoint.memory_use", str(tmp_path)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},  # what is freed goes back at once
         capture_output=True,

@@ -18,7 +18,7 @@ KEPT = 2
 def killed(folder: Path, size: int) -> list[dict[str, Any]]:
     """What `killing` finds after each kill of one of so many ranks."""
     done = subprocess.run(
-        [*PYTHON, "-m", "tests.checkpoint.killing", str(folder), str(size)],
+        [*PYTHON, "-m", "tests.support.checkpoint.killed_writer", str(folder), str(size)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.cli.command import cotswold
-from tests.training.small import draw_labelled, greedy, supervised
+from tests.support.cli.command import cotswold
+from tests.support.training.small_recipes import draw_labelled, greedy, supervised
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.cli.command import Said, cotswold
-from tests.training.small import draw, draw_labelled, greedy, supervised
+from tests.support.cli.command import Said, cotswold
+from tests.support.training.small_recipes import draw, draw_labelled, greedy, supervised
 
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.run import RunDirectory
-from cotswold.training.sample_spec import KEY
+from cotswold.training.data.sample_spec import KEY
 
 
 @dataclass(frozen=True)

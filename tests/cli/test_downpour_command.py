@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import cotswold, sentences_in
-from tests.run.test_exposition import parsed
-from tests.training.runs import events
-from tests.training.test_downpour import recipe_of
+from tests.run.prometheus.test_exposition import parsed
+from tests.support.cli.command import cotswold, sentences_in
+from tests.support.training.runs import events
+from tests.training.async_sgd.test_strategy import recipe_of
 
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory
 
 SLOW_SECONDS = 60.0

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import cotswold
 
-from cotswold.api.processes import token_file
+from cotswold.api.ranks import token_file
 
 COMMAND = (sys.executable, "-m", "cotswold.cli.main")
 ENDED_SECONDS = 120

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
-from tests.training.small import draw
+from tests.support.cli.command import Said, cotswold
+from tests.support.training.small_recipes import draw
 
 from cotswold import analysis
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.data import synthetic
+from cotswold.data.datasets import demo as synthetic
 from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
 
@@ -226,7 +226,7 @@ def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
     def small(*_: object) -> None:
         raise MemoryLimitError("looking at it needs 9 GiB")
 
-    monkeypatch.setattr("cotswold.training.restore.require_memory", small)
+    monkeypatch.setattr("cotswold.training.jobs.restore.require_memory", small)
     said = report(copy, desk)
     assert said.status == 0
     assert "needs 9 GiB" in said.error and "validation objective" in (copy / "report.html").read_text()

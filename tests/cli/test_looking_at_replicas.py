@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
-from tests.training.test_downpour import recipe_of
+from tests.support.cli.command import cotswold
+from tests.training.async_sgd.test_strategy import recipe_of
 
 
 @pytest.fixture
@@ -88,6 +88,6 @@ def test_the_list_of_recipes_has_columns_that_a_terminal_cuts_and_a_file_does_no
     }
     assert len(starts) == 1 and any(line.endswith("/free-spoken-digits.zip") for line in piped)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("tests.cli.command.StringIO", Screen)
+    monkeypatch.setattr("tests.support.cli.command.StringIO", Screen)
     shown = cotswold("recipe", "list").out.splitlines()
     assert len(shown) == len(piped) and max(map(len, shown)) <= 80

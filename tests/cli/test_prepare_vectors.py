@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.cli.command import cotswold
+from tests.support.cli.command import cotswold
 
 
 @pytest.fixture

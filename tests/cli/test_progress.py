@@ -6,9 +6,9 @@ from io import StringIO
 
 import pytest
 
-from cotswold.api import progress
-from cotswold.api.progress import Estimate, TrainingDisplay, describe
 from cotswold.run import Event
+from cotswold.ui import progress
+from cotswold.ui.progress import Estimate, TrainingDisplay, describe
 
 
 def step(at: int, *, steps: int, seconds: float, stack: int = 0, of: int = 100) -> Event:

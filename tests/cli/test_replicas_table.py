@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console, Group
 
-from cotswold.api.progress import TrainingDisplay, describe
-from cotswold.api.replicas_table import tables
 from cotswold.run import Event
+from cotswold.ui.async_table import tables
+from cotswold.ui.progress import TrainingDisplay, describe
 
 
 class Screen(StringIO):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cotswold.api.serving import ServedStatus
+from cotswold.api.servers.parameter_server import ServedStatus
 from cotswold.cli.serve import _line
 
 ONE = ServedStatus(("client-1",), 1, 0.2, 1, 0, 0.5, 3, {})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Desk
-from tests.training.runs import bits
+from tests.support.training.runs import bits
 from tests.warm import PYTHON
 
 from cotswold.run import RunDirectory, read_events
@@ -23,17 +23,17 @@ import gc, json, os, pathlib, signal, sys, time
 import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, zmq
 from PIL import Image
 from cotswold.cli.main import main
-import cotswold.api.from_recipe, cotswold.api.interrupting, cotswold.cli.train, cotswold.nn
-import cotswold.training.job, cotswold.training.works
+import cotswold.api.train_recipe, cotswold.api.signals, cotswold.cli.train, cotswold.nn
+import cotswold.training.jobs.job, cotswold.training.full_batch.objective
 from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.training.greedy import Greedy
+from cotswold.training.strategies.greedy import Greedy
 
 recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
-cotswold.api.interrupting.ECHO_SECONDS = 0.0
+cotswold.api.signals.ECHO_SECONDS = 0.0
 train_step = Greedy.train_step
 Image.init()
 gc.freeze()  # or each child would copy, when it ends, all that was imported here

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
-from tests.training.small import draw_labelled
+from tests.support.cli.command import cotswold
+from tests.support.training.small_recipes import draw_labelled
 
-from cotswold.cli.figures import table
+from cotswold.cli.support.tables import table
 from cotswold.recipe import load
 
 SMALL = ("--set", "training.batch_size=8")

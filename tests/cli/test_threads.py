@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import cotswold
 
 from cotswold.api import threads
 from cotswold.api.threads import use_threads

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import Said, cotswold
 
 from cotswold.checkpoint import Checkpoints
 from cotswold.host import memory
 from cotswold.run import RunDirectory
-from cotswold.run.first_save import NOTHING_SAVED
-from cotswold.training import fit
+from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.training.jobs import preflight as fit
 
 
 def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> None:
@@ -214,6 +214,6 @@ def test_an_interrupt_before_training_is_answered_with_a_word(monkeypatch: pytes
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cotswold.api.processes.wanted_recipe", interrupt)
+    monkeypatch.setattr("cotswold.api.ranks.wanted_recipe", interrupt)
     said = cotswold("train", "demo")
     assert said.status == 130 and said.error == "stopped"

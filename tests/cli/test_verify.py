@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
+from tests.support.cli.command import cotswold
 
 from cotswold.checkpoint import Checkpoints
 from cotswold.run import RunDirectory
-from cotswold.run.verifying import verify_run
+from cotswold.run.verify import verify_run
 
 
 @pytest.fixture

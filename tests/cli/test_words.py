@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import cotswold
+from tests.support.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS, build
 

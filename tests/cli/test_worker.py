@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import cotswold
+from tests.support.cli.command import cotswold
 
-from cotswold.api.lending import lend
-from cotswold.api.plan import plan
+from cotswold.api.plan.base import plan
+from cotswold.api.servers.worker_host import lend
 from cotswold.errors import UserError
 
 

@@ -16,13 +16,13 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
-from cotswold.data.source import SampleSource
+from cotswold.data.sources.base import SampleSource
 
 KILLED = """
 import os, signal, sys
 from cotswold.data import store_layout
 store_layout._SHARD_PICTURES_MAX = 16
-import cotswold.data.journal as journal
+import cotswold.data.store.journal as journal
 from cotswold.data import Preparation, open_source, prepare
 added = journal.Journal.add
 left = int(sys.argv[3])
@@ -90,7 +90,7 @@ def files(store: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
 
 
 @pytest.fixture(scope="session")

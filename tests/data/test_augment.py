@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from cotswold.data import Augmentation, Reader, Store, StoreDataset, keys
 from cotswold.data.augment import normal, uniform, warp
-from cotswold.data.augment.moves import Affine, Crop, Reflection, Rotation, Translation
+from cotswold.data.augment.geometric import Affine, Crop, Reflection, Rotation, Translation
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cotswold.data import VectorSource, open_samples, open_vectors
-from cotswold.data.sequences import frames_of, lengths_of, neighbours
+from cotswold.data.sources.sequences import frames_of, lengths_of, neighbours
 from cotswold.errors import SourceError
 
 LENGTHS = [4, 1, 7]

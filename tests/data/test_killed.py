@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.data.conftest import KILLED, files
 from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
-from cotswold.data.picture_work import PictureWork
-from cotswold.data.shard import Shard
-from cotswold.data.store_layout import ShardSize
-from cotswold.data.worker_pool import WorkerPool
+from cotswold.data.store.image_shards import PictureWork
+from cotswold.data.store.layout import ShardSize
+from cotswold.data.store.shard import Shard
+from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import BusyError, MachineError
-
-from .conftest import KILLED, files
 
 SMALL = Preparation((16, 20))
 

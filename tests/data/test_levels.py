@@ -13,9 +13,10 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data import Preparation, Source, Store, Transform, grey_levels, open_source, prepare, stream
-from cotswold.data.grey_levels import Range, Ranges, range_of
-from cotswold.data.picture import BrokenPictureError
+from cotswold.data import Preparation, Source, Store, Transform, open_source, prepare, stream
+from cotswold.data.formats import intensity_range as grey_levels
+from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.intensity_range import Range, Ranges, range_of
 from cotswold.errors import SourceError
 from cotswold.files import MalformedError
 

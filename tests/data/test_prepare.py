@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import zarr
 from PIL import Image
+from tests.data.conftest import KILLED, files, photograph, write_photographs
 from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, of_pictures, open_source, prepare
-from cotswold.data.splits import Request, assigned
+from cotswold.data.store.splits import Request, assigned
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
-
-from .conftest import KILLED, files, photograph, write_photographs
 
 SMALL = Preparation((16, 20))
 
@@ -158,7 +157,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
     with pytest.raises(DiskFullError, match="run the same command again"):
         prepare(source, tmp_path / "s", SMALL, jobs=1)
     monkeypatch.undo()
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
     resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
     assert resumed.found == 5 * 16
     assert resumed.identity == prepare(source, tmp_path / "whole", SMALL, jobs=1).identity

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from tests.data.conftest import photograph, png, write_photographs
 
 from cotswold.data import open_source
-from cotswold.data.picture import BrokenPictureError
+from cotswold.data.formats.image import BrokenPictureError
 from cotswold.errors import SourceError
-
-from .conftest import photograph, png, write_photographs
 
 
 def zipped(path: Path, members: dict[str, bytes]) -> Path:

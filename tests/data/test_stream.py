@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.data.conftest import photograph, write_photographs
 
 from cotswold.data import Store, of_pictures, open_source, stream
 from cotswold.errors import SourceError, UserError
-
-from .conftest import photograph, write_photographs
 
 
 def test_a_stream_hands_out_what_the_transform_makes_in_order(photographs: Path, store: Store) -> None:

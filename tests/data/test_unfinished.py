@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.data.conftest import KILLED, files, write_photographs
+from tests.data.test_prepare import SMALL
 from tests.warm import PYTHON
 
 from cotswold.data import Store, open_source, prepare, verify_store
 from cotswold.errors import CotswoldError, MachineError, StoreError, UserError
-
-from .conftest import KILLED, files, write_photographs
-from .test_prepare import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def killed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unfinished(killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
     shutil.copytree(killed, tmp_path / "s")
     return tmp_path / "s"
 
@@ -70,7 +69,8 @@ def test_a_kill_between_the_manifest_and_the_end_leaves_a_whole_store(source: Pa
 
 
 def test_what_a_kill_left_half_written_is_swept_up(unfinished: Path, source: Path, tmp_path: Path) -> None:
-    (unfinished / "arrays/train/pictures/c/0/0/0/0.4711.partial").write_bytes(b"half")
+    for name in ("0.4711.partial", "partial"):
+        (unfinished / "arrays/train/pictures/c/0/0/0" / name).write_bytes(b"half")
     resumed = prepare(open_source(source), unfinished, SMALL, jobs=1)
     assert resumed.found == 2 * 16
     prepare(open_source(source), tmp_path / "whole", SMALL, jobs=1)

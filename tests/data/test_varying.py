@@ -6,13 +6,13 @@ from typing import cast
 
 import numpy as np
 
-from cotswold.cluster.work import OfParameters, samples_of
+from cotswold.batch.core.permutation import samples_at
 from cotswold.data import Augmentation, Store, keys
-from cotswold.server.dealing import samples_at
-from cotswold.training.gang_replica import GangReplica
-from cotswold.training.host_work import HostWork
-from cotswold.training.learning_works import LearningWork
-from cotswold.training.patterns import StorePatterns
+from cotswold.shards.runtime.work import OfParameters, samples_of
+from cotswold.training.async_sgd.hogwild_replica import HostWork
+from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.model_parallel.replica import GangReplica
 
 TURN = Augmentation.of([{"name": "rotation", "degrees": 30.0}])
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.data.conftest import files, write_photographs
 
 from cotswold.data import (
     Preparation,
@@ -21,17 +22,15 @@ from cotswold.data import (
     open_source,
     open_vectors,
     prepare,
-    store_layout,
     stream,
     transform_from_state,
     verify_store,
 )
-from cotswold.data.store_layout import Chunk
-from cotswold.data.vector_preparation import Moments
+from cotswold.data.preprocessing.vectors import Moments
+from cotswold.data.store import layout as store_layout
+from cotswold.data.store.layout import Chunk
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
-
-from .conftest import files, write_photographs
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(5, 3, (500, 4)) * [1, 10, 100, 0] + [0, 0, 1e6, 0.1]
@@ -40,8 +39,8 @@ Y = np.arange(500) % 7
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
-    monkeypatch.setattr("cotswold.data.preparing._VECTORS_PER_JOB", 32)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store.prepare._VECTORS_PER_JOB", 32)
 
 
 def vectors(folder: Path, x: NDArray[np.generic] = X, y: NDArray[np.generic] = Y) -> Path:
@@ -280,7 +279,7 @@ def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
     with pytest.raises(SourceError, match="went away"):
         prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     monkeypatch.undo()
-    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 64)
     again = prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     assert again.found == 3 * 64 and again.identity == whole.identity
     assert files(tmp_path / "s") == files(tmp_path / "whole")

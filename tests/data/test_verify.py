@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.data.conftest import write_photographs
 
 from cotswold.data import Preparation, Store, open_source, prepare, verify_store
-from cotswold.data.manifest import checksum, chunk_of
+from cotswold.data.store.manifest import checksum, chunk_of
 from cotswold.errors import StoreError
-
-from .conftest import write_photographs
 
 SHARD = "arrays/train/pictures/c/0/0/0/0"
 LABELS = "arrays/validation/labels/c/0"

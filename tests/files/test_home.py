@@ -7,9 +7,9 @@ import pwd
 from pathlib import Path
 
 import pytest
-from tests.cli.command import cotswold
+from tests.support.cli.command import cotswold
 
-from cotswold.data.ocr import typefaces
+from cotswold.data.datasets.japanese_ocr import typefaces
 from cotswold.errors import UserError
 from cotswold.files import expanded, home
 

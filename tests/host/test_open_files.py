@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.host.fork_loop import LENGTH, NO_FILES, ForkLoop
+from cotswold.host.fork_server_loop import LENGTH, NO_FILES, ForkLoop
 from cotswold.host.open_files import allow_descriptors, can_open, require_descriptors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from tests.checkpoint.crowd import threads
+from tests.support.checkpoint.many_ranks import threads
 
 from cotswold.errors import CheckpointError, DiskFullError, RunError
 from cotswold.host import ALONE, Ranks, raise_on_all

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 import torch
-from tests.ops import reference
-from tests.ops.layers import PLAIN, random_map, random_weights
+from tests.support.ops import reference
+from tests.support.ops.layers import PLAIN, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
@@ -124,12 +124,12 @@ import sys, warnings
 sys.modules["llvmlite"] = None
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
-    import cotswold.cli.main, cotswold.nn, cotswold.training.job
-    from tests.ops.layers import PLAIN, random_map, random_weights
+    import cotswold.cli.main, cotswold.nn, cotswold.training.jobs.job
+    from tests.support.ops.layers import PLAIN, random_map, random_weights
     from cotswold import ops
     x, filters = random_map(PLAIN.input, 3).requires_grad_(), random_weights(PLAIN).requires_grad_()
     ops.local_product(x, filters, PLAIN).sum().backward()
-    from tests.ops import reference
+    from tests.support.ops import reference
     wanted = reference.local_outer(x.new_ones(3, *filters.new_empty(PLAIN.output.channels,
         PLAIN.output.height, PLAIN.output.width).shape), x.detach(), PLAIN)
     assert (filters.grad - wanted).abs().max() < 1e-12

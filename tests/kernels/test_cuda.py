@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.cuda_layers import (
+from tests.support.kernels.cuda_layers import (
     ENVIRONMENT,
     NO_DEVICE,
     NO_TRITON,
@@ -20,8 +20,8 @@ from tests.kernels.cuda_layers import (
     Runner,
     Sides,
 )
-from tests.ops import reference
-from tests.ops.layers import DEEP, ODD, PLAIN, SPARSE, layers, random_map, random_weights
+from tests.support.ops import reference
+from tests.support.ops.layers import DEEP, ODD, PLAIN, SPARSE, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold.errors import GeometryError
@@ -226,7 +226,8 @@ def test_a_device_reaches_beyond_two_to_the_31_elements(operation: str) -> None:
 def test_the_interpreter_reaches_beyond_two_to_the_31_elements() -> None:
     """In a process of its own: memory that is not touched cannot travel."""
     code = (
-        "from tests.kernels.cuda_layers import here\nfrom tests.kernels.test_cuda import OPERATIONS, beyond\n"
+        "from tests.support.kernels.cuda_layers import here\n"
+        "from tests.kernels.test_cuda import OPERATIONS, beyond\n"
         "for operation in OPERATIONS:\n    beyond(here, operation)"
     )
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}

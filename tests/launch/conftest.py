@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.launch import script, worker
 from tests.ports import free_ports
+from tests.support.launch import script, worker
 
 from cotswold.host import Token
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.launch.agreed_facts import difference, named
+from cotswold.launch.consistency_check import difference, named
 
 
 def test_ranks_that_agree_have_nothing_to_say() -> None:

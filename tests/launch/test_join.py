@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from tests.host.test_process import PRINT
+from tests.host.test_process_info import PRINT
 from tests.launch.conftest import Job
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, not in __all__
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 import torch.distributed as dist
-from tests.launch import script
 from tests.launch.conftest import Job
+from tests.support.launch import script
 from tests.warm import PYTHON
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, not in __all__
 

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from tests.launch.local_ranks import alive, run, until
+from tests.support.launch.local_ranks import alive, run, until
 
 from cotswold.errors import ANOTHER_RANK_EXIT
 from cotswold.launch import rank_group

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.launch.local_ranks import BEGIN, LIMIT_SECONDS, alive, state, state_of, until
+from tests.support.launch.local_ranks import BEGIN, LIMIT_SECONDS, alive, state, state_of, until
 
 PARENT = """
 import sys

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.launch import worker
-from tests.launch.local_ranks import LIMIT_SECONDS, state, until
+from tests.support.launch import worker
+from tests.support.launch.local_ranks import LIMIT_SECONDS, state, until
 from tests.warm import PYTHON
 
 from cotswold.host.token import VARIABLE, Token

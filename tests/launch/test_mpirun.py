@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.launch import worker
+from tests.support.launch import worker
 
 from cotswold.host.token import VARIABLE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.mesh.ranks import on_ranks
 from tests.mesh.test_partition import CLOSE, GRIDS, STEPS, whole
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window

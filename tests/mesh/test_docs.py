@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 
 PAGE = Path(__file__).parents[2] / "docs" / "mesh.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor
 
 from cotswold.errors import GeometryError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.mesh.foreign import SHAPE, Between, conv
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.foreign_modules import SHAPE, Between, conv
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode

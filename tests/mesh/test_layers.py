@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 

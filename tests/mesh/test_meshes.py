@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.networks import NETWORKS, inputs
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.networks import NETWORKS, inputs
+from tests.support.mesh.ranks import on_ranks
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 
 
 def _sum_of_ranks() -> tuple[int, float]:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
+from tests.support.mesh.ranks import on_ranks
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.host.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.host.token import Token
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.mesh import Mesh

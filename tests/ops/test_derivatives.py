@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ops.layers import LAYERS, ODD, random_map, random_weights
+from tests.support.ops.layers import LAYERS, ODD, random_map, random_weights
 from torch import Tensor
 from torch.autograd import forward_ad
 

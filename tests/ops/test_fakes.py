@@ -7,13 +7,14 @@ from itertools import product
 
 import pytest
 import torch
-from tests.ops.layers import LAYERS, random_map, random_weights
+from tests.support.ops.layers import LAYERS, random_map, random_weights
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing
-from cotswold.ops import activated, contrast, filters, local, order, pooling
+from cotswold.ops import contrast, filters, local, order, pooling
+from cotswold.ops import fused_activation as activated
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SMOOTHINGS = [(1, False), (2, True), (3, True), (4, True), (2, False), (3, False)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.ops.layers import LAYERS, PLAIN
+from tests.support.ops.layers import LAYERS, PLAIN
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape

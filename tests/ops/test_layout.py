@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, processors
+from tests.support.kernels.operations import DTYPES, processors
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 

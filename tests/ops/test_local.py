@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ops import reference
-from tests.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
+from tests.support.ops import reference
+from tests.support.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ops.layers import layers
+from tests.support.ops.layers import layers
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box

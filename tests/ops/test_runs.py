@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import chain
 
 from hypothesis import given
-from tests.ops.layers import layers
+from tests.support.ops.layers import layers
 
 from cotswold.geometry import BlockLocal
 from cotswold.ops.runs import BlockRun, all_runs, row_runs

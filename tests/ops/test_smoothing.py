@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.ops import reference
-from tests.ops.layers import random_map, smoothed_maps
+from tests.support.ops import reference
+from tests.support.ops.layers import random_map, smoothed_maps
 from torch import Tensor
 
 from cotswold import ops

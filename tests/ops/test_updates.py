@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES
-from tests.kernels.shard_updates import KINDS, Operands, alike, shard_of
+from tests.support.kernels.operations import DTYPES
+from tests.support.kernels.shard_updates import KINDS, Operands, alike, shard_of
 
 from cotswold.kernels.updates import CHAINS, Kind
 from cotswold.ops import updates

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.optim.objectives import Patterns
+from tests.support.optim.objectives import Patterns
 from torch import Tensor
 
 from cotswold.optim import CGMethod, Convergence, FunctionObjective, Iteration, LBFGSMethod, TensorVectors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.optim.objectives import CountedVectors, Patterns
+from tests.support.optim.objectives import CountedVectors, Patterns
 
 from cotswold.optim import BunyipSearch, CGMethod, Decayed, Dot, LBFGSMethod, TensorVectors
 

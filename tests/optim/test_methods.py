@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.optim.objectives import CountedVectors, Patterns
+from tests.support.optim.objectives import CountedVectors, Patterns
 from torch import Tensor
 
 from cotswold.errors import DivergedError

@@ -79,7 +79,7 @@ def test_a_full_disk_costs_the_curves_and_not_the_terminal(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = threading.active_count()
-    monkeypatch.setattr("cotswold.run.tensorboard_log.write_all", refuse)
+    monkeypatch.setattr("cotswold.run.loggers.tensorboard.write_all", refuse)
     _session(tmp_path, _step(1, 9.0), _step(2, 9.0))
     kinds = [event["kind"] for event in read_events(tmp_path / "events.jsonl")]
     assert kinds == ["step", "observer_lost", "step"]
@@ -88,5 +88,5 @@ def test_a_full_disk_costs_the_curves_and_not_the_terminal(
 
 
 def test_without_the_extra_there_are_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.tensorboard_log.find_spec", lambda name: None)
+    monkeypatch.setattr("cotswold.run.loggers.tensorboard.find_spec", lambda name: None)
     assert tensorboard(tmp_path) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.simulate.small import cluster, link
+from tests.support.simulate.small_cases import cluster, link
 
 from cotswold.errors import ClusterError
 from cotswold.recipe import load
@@ -36,7 +36,7 @@ def test_flops_and_parameters_are_those_of_the_paper() -> None:
 
 
 def test_a_recipe_counts_what_is_trained() -> None:
-    from cotswold.training.networks import planned_layers
+    from cotswold.training.models import planned_layers
 
     recipe = load(BUNYIP)
     work = batch_work(recipe, 1000, 3203)

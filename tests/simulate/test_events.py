@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulate.small import cluster, link
+from tests.support.simulate.small_cases import cluster, link
 
 from cotswold.simulate.actions import AllReduce, Compute, Post, Program, Wait
 from cotswold.simulate.cluster import Cluster

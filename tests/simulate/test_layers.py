@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from tests.conftest import FUZZ
-from tests.simulate.small import cluster
+from tests.support.simulate.small_cases import cluster
 
 from cotswold.geometry import Grid, MapShape, Window
 from cotswold.simulate import load_cluster, predict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from cotswold.server.messages import Dismiss, Message, Send
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
+from cotswold.wire import Dismiss, Message, Send
 
 
 class Listener:

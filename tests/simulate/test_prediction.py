@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.simulate.small import cluster, link, stack, works
+from tests.support.simulate.small_cases import cluster, link, stack, works
 
 from cotswold.errors import ClusterError
 from cotswold.geometry import ExchangePlan, Grid, MapShape, Smoothing, StackPartition

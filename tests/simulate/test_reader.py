@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.simulate.small import cluster
+from tests.support.simulate.small_cases import cluster
 
 from cotswold.bench.machine.description import toml
 from cotswold.errors import ClusterError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.simulate.small import cluster, works
+from tests.support.simulate.small_cases import cluster, works
 
 from cotswold.geometry import Grid, StackPartition
 from cotswold.simulate import StackWork

@@ -12,8 +12,8 @@ import torch
 
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.run import Stop
-from cotswold.training.job import Job
-from cotswold.training.opening import Resume, open_job
+from cotswold.training.jobs.create import Resume, open_job
+from cotswold.training.jobs.job import Job
 
 
 def check_resume(

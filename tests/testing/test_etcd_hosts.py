@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.cluster.state import Etcd, EtcdState, Tls
 from cotswold.errors import MachineError
+from cotswold.replication.metadata import Etcd, EtcdState, Tls
 from cotswold.testing import Authority, Certificate, EtcdHosts, EtcdPlan, Hosts, wait_until, why_not
 
 WHY_NOT = why_not()

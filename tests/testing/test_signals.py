@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cotswold.host.process import is_stopped
+from cotswold.host.process_info import is_stopped
 from cotswold.testing import is_running, stopped, wait_until
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.batch_runs import RECIPE
-from tests.training.small import draw_labelled
+from tests.support.training.batch_runs import RECIPE
+from tests.support.training.small_recipes import draw_labelled
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotswold.recipe import load
-from cotswold.training.networks import planned_layers
+from cotswold.training.models import planned_layers
 
 
 def test_the_papers_network_is_used_with_padded_convolutions_and_1_732_000_connections() -> None:

@@ -16,14 +16,14 @@ import pytest
 import torch
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
-from tests.training.runs import labelled_vectors
+from tests.support.training.runs import labelled_vectors
 from torch import Tensor, nn
 
 import cotswold
 from cotswold import training
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.ray_machine import start_head
 from cotswold.errors import UserError
+from cotswold.processes.ray.node import start_head
 from cotswold.run import Stop
 from cotswold.testing import wait_until
 from cotswold.training import open_job

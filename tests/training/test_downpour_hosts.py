@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.runs import events, finish, last, losses
-from tests.training.test_downpour import accounted, job_of, recipe_of
-from tests.training.test_gangs import children, runs
+from tests.support.training.runs import events, finish, last, losses
+from tests.training.async_sgd.test_strategy import accounted, job_of, recipe_of
+from tests.training.model_parallel.test_gangs import children, runs
 
 import cotswold
 from cotswold.errors import RecipeError

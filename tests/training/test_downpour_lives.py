@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.runs import bits, events, finish, last, resumed
-from tests.training.test_downpour import job_of, recipe_of
+from tests.support.training.runs import bits, events, finish, last, resumed
+from tests.training.async_sgd.test_strategy import job_of, recipe_of
 from tests.warm import PYTHON
 
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster import evaluator
-from cotswold.cluster.evaluator import Evaluator
-from cotswold.cluster.messages import Counts
-from cotswold.cluster.replicas import Replicas
 from cotswold.errors import DivergedError, MachineError, RecipeError
+from cotswold.replicas import evaluator
+from cotswold.replicas.evaluator import Evaluator
+from cotswold.replicas.replicas import Replicas
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
+from cotswold.wire.lifecycle import Counts
 
 SCRIPT = """
 import sys

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
-from tests.training.runs import events
+from tests.support.training.runs import events
+from tests.training.async_sgd.test_strategy import accounted, recipe_of
 from tests.training.test_batch_cluster import listens
-from tests.training.test_downpour import accounted, recipe_of
 
-from cotswold.cluster.ray_machine import start_head
 from cotswold.errors import UserError
+from cotswold.processes.ray.node import start_head
 from cotswold.run import Stop
 from cotswold.testing import wait_until
 from cotswold.training import open_job

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from tests.training.runs import finish, last, resumed, started, stop_after
-from tests.training.small import greedy
+from tests.support.training.runs import finish, last, resumed, started, stop_after
+from tests.support.training.small_recipes import greedy
 
 from cotswold.errors import FormatError, MachineError, RunError
 from cotswold.recipe import migration, reader

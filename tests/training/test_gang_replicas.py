@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.runs import events, finish, last, losses
-from tests.training.test_downpour import accounted, recipe_of
-from tests.training.test_gangs import children, runs
+from tests.support.training.runs import events, finish, last, losses
+from tests.training.async_sgd.test_strategy import accounted, recipe_of
+from tests.training.model_parallel.test_gangs import children, runs
 
 from cotswold.bench.server.recorded import read
-from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.host import ForkServer
 from cotswold.recipe import dump
+from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.run import Stop
 from cotswold.training import Resume, StoreJob, open_job
-from cotswold.training.downpour import settings_of, work_of
-from cotswold.training.patterns import write_rows
+from cotswold.training.async_sgd.strategy import settings_of, work_of
+from cotswold.training.data.indexed import write_rows
 
 pytestmark = pytest.mark.usefixtures("cold_interpreters")  # as users start them
 
-WORK = "cotswold.training.gang_replica"
+WORK = "cotswold.training.model_parallel.replica"
 
 
 def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> StoreJob:

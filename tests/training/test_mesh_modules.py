@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
-from tests.training.runs import bits, events, last, losses
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, events, last, losses
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -19,7 +19,7 @@ from cotswold.mesh import Mesh
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Resume, open_module_job
-from cotswold.training.team import SOLO, Team
+from cotswold.training.distributed import SOLO, Team
 
 
 class Net(nn.Sequential):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
-from tests.training.runs import bits, finish, last, losses, recipe_of, started
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, finish, last, losses, recipe_of, started
 
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
@@ -19,7 +19,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.team import Team
+from cotswold.training.distributed import Team
 
 AGAIN_BYTES = 10_000
 STRATEGIES = ("greedy", "joint", "supervised")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.training.runs import bits, events, finish, last, resumed, started, stop_after
-from tests.training.small import greedy, supervised
+from tests.support.training.runs import bits, events, finish, last, resumed, started, stop_after
+from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.errors import (
     BusyError,
@@ -26,7 +26,8 @@ from cotswold.errors import (
 )
 from cotswold.host import memory
 from cotswold.run import Stop
-from cotswold.training import Job, Resume, fit, load_stacks, open_job
+from cotswold.training import Job, Resume, load_stacks, open_job
+from cotswold.training.jobs import preflight as fit
 
 
 def damage(file: Path) -> None:

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.runs import events
-from tests.training.test_modules import labelled, opened, settings, train
+from tests.support.training.runs import events
+from tests.training.jobs.test_module_job import labelled, opened, settings, train
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from cotswold.errors import DivergedError, UserError
-from cotswold.training.datasets import Samples
-from cotswold.training.flat import FlatModule
-from cotswold.training.learning_works import LearningWork
+from cotswold.training.async_sgd.fork_check import try_in_fork
+from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.user_datasets import Samples
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.full_batch.objective import ModuleWork, check_repeatable
+from cotswold.training.jobs.module_checks import on_its_device
 from cotswold.training.losses import Loss, OwnLoss, cross_entropy, is_sum, squared
-from cotswold.training.module_checks import on_its_device
-from cotswold.training.patterns import SamplePatterns
-from cotswold.training.trial import try_in_fork
-from cotswold.training.works import ModuleWork, check_repeatable
 
 FEATURES, CLASSES = 6, 3
 

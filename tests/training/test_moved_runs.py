@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.training.runs import finish
+from tests.support.training.runs import finish
 
 import cotswold
-from cotswold.data import contents
+from cotswold.data.sources import contents
 from cotswold.errors import SourceError, StoreError
 from cotswold.run import RunDirectory
-from cotswold.training import Resume, StoreJob, open_job, run_stores, source_note, store_of
+from cotswold.training import Resume, StoreJob, open_job, source_note, store_of
+from cotswold.training.jobs import run_store as run_stores
 
 RECIPE = """
 name = "moved"
@@ -135,7 +136,7 @@ def test_samples_that_changed_are_refused_before_they_are_prepared(
 def unmoved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The run in its first place; digests of new files are recorded at once, in a cache of its own."""
     monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))
-    monkeypatch.setattr("cotswold.data.contents.code_cache.folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("cotswold.data.sources.contents.code_cache.folder", lambda: tmp_path / "cache")
     Path("new").rename("old")
     return Path("old/run")
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from torch import nn
 
-from cotswold.api.progress import describe
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.server.samples import Samples
-from cotswold.training.flat import FlatModule
-from cotswold.training.runners.replicas import ReplicaRuns
+from cotswold.shards.core.sample_ledger import Samples
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.trainers.async_sgd import ReplicaRuns
+from cotswold.ui.progress import describe
 
 SAMPLES = 1000
 
@@ -38,7 +38,6 @@ def resumed(epochs: int) -> list[dict[str, object]]:
         "epochs": 3,
         "patience": None,
         "ended": None,
-        "pushed": {},
     }
     state = {"strategy": strategy, "position": {"phase": 0, "step": 5, "total": 5}}
     runs.resume(cast(Any, SimpleNamespace(state=state, path="0", read_into=lambda name, tensor: None)))

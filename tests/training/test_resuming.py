@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.support.resuming import check_resume
-from tests.training.small import greedy, supervised
+from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.checkpoint import StateDict
 from cotswold.ops import StepRule
-from cotswold.training.builders import ENTRIES, stack_entry
-from cotswold.training.greedy import Greedy
+from cotswold.training.strategies.builtin import ENTRIES, stack_entry
+from cotswold.training.strategies.greedy import Greedy
 
 
 class Forgetful(Greedy):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tests.mesh.ranks import on_ranks
-from tests.training.runs import bits, last, losses, recipe_of
-from tests.training.test_data_servers import children, with_servers
+from tests.support.mesh.ranks import on_ranks
+from tests.support.training.runs import bits, last, losses, recipe_of
+from tests.training.data.test_data_servers import children, with_servers
 
 from cotswold.errors import MachineError, UserError
 from cotswold.host.token import VARIABLE, Token
@@ -20,7 +20,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.team import Team
+from cotswold.training.distributed import Team
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from tests.cli.command import cotswold
-from tests.run.test_exposition import parsed
-from tests.training.runs import bits, finish, losses, started
-from tests.training.serving import ROOT, Command, serving
-from tests.training.small import supervised
-from tests.training.test_data_servers import with_servers
-from tests.training.test_served_batch import LAYERS
+from tests.run.prometheus.test_exposition import parsed
+from tests.support.cli.command import cotswold
+from tests.support.training.runs import bits, finish, losses, started
+from tests.support.training.served_runs import ROOT, Command, serving
+from tests.support.training.small_recipes import supervised
+from tests.training.data.test_data_servers import with_servers
+from tests.training.full_batch.test_served_batch import LAYERS
 from tests.warm import PYTHON
 
 from cotswold.errors import MachineError, UserError
-from cotswold.host.process import family
+from cotswold.host.process_info import family
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Job
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from cotswold.analysis.words import duration
-from cotswold.api.progress import say
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.optim.schedule import BySamples
-from cotswold.optim.updates import Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Momentum, Rule, Sgd
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
-from cotswold.server.replica import Pace
 from cotswold.training import open_store
+from cotswold.ui.progress import say
+from cotswold.ui.words import duration
 from measures.accuracy.served import learn
 from measures.cells import number
 from measures.downpour.simulating import Simulating

@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from cotswold.server.dealing import Dealing
+from cotswold.batch.core.permutation import Dealing
 from measures.batch.network import bunyip
 
 

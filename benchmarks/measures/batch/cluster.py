@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, open_cluster
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.optim import Combine
+from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.testing import CpuQuota, stopped
 from measures.batch.alone import Alone
 

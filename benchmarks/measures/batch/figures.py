@@ -20,7 +20,7 @@ from cotswold.simulate import BatchWork, Cluster, predict_evaluation, this_machi
 from cotswold.simulate.batch_work import Travel
 from cotswold.simulate.bunyip import dense_work
 from cotswold.simulate.cluster import Rate
-from cotswold.training.whole_set import WholeSet
+from cotswold.training.full_batch.local import WholeSet
 from measures.batch.alone import Alone
 from measures.batch.cluster import Search, bunyip_cluster
 from measures.batch.network import bunyip

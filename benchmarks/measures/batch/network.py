@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster import PortionSum, Slot
 from cotswold.nn import DenseNetwork
+from cotswold.shards.runtime.work import PortionSum, Slot
 
 SIZES = (400, 480, 3203)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import cotswold
 from cotswold.bench.measure import rounded
-from cotswold.data.ocr import JapaneseSet
+from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import SourceError
 
 COMMON = 0.4

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 import cotswold
-from cotswold.analysis.pictures import png_uri
+from cotswold.analysis.images import png_uri
 from cotswold.analysis.plots import Line, Palette, draw, plot
 from cotswold.analysis.report.blocks import (
     Block,
@@ -31,8 +31,8 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.report.render import page_html
-from cotswold.analysis.words import count, duration, percent, plain, scaled
-from cotswold.data.ocr import JapaneseSet, contact_sheet
+from cotswold.data.datasets.japanese_ocr import JapaneseSet, contact_sheet
+from cotswold.ui.words import count, duration, percent, plain, scaled
 from measures.bunyip import paper
 from measures.bunyip.judging import PARTS
 

@@ -32,11 +32,11 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.report.render import page_html
-from cotswold.analysis.words import duration, percent
 from cotswold.bench.measure import Document, rounded
 from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file
 from cotswold.recipe import Recipe, dump, parse
+from cotswold.ui.words import duration, percent
 from measures.predictions.pictures import COLOURS, KEPT, STYLE
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.flat import FlatModule
-from cotswold.training.learning_works import Judge
-from cotswold.training.patterns import StorePatterns
-from cotswold.training.restore import supervised_network
+from cotswold.training.async_sgd.replica_task import Judge
+from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.jobs.restore import supervised_network
 from measures.downpour.racing import replicas
 from measures.downpour.rivals import Race
 from measures.downpour.road import opened, proceed_until

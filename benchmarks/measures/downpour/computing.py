@@ -14,9 +14,9 @@ from typing import Self
 
 import torch
 
+from cotswold.batch.core.permutation import samples_at
 from cotswold.host import keep_freed_bytes
-from cotswold.server.dealing import samples_at
-from cotswold.training.learning_works import in_replica
+from cotswold.training.async_sgd.replica_task import in_replica
 
 
 class Computing:

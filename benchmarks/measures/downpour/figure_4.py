@@ -17,20 +17,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold.batch.runtime.cluster import PRELOADED, open_cluster
 from cotswold.bench.measure import Document, rounded, rounded_all
-from cotswold.cluster import open_cluster
-from cotswold.cluster.cluster import PRELOADED
 from cotswold.data import Store
 from cotswold.host import ForkServer
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, from_values, parse
 from cotswold.recipe.schema import BatchTraining
-from cotswold.server.replica import Pace
-from cotswold.training.batch import method_of
-from cotswold.training.flat import FlatModule
-from cotswold.training.learning_works import in_replica
-from cotswold.training.patterns import StorePatterns, write_rows
-from cotswold.training.restore import supervised_network
-from cotswold.training.spread import settings_of
+from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.data.indexed import StorePatterns, write_rows
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.full_batch.cluster import settings_of
+from cotswold.training.full_batch.strategy import method_of
+from cotswold.training.jobs.restore import supervised_network
 from measures.downpour.rivals import Kept
 from measures.downpour.road import arguments, opened, proceed_until
 from measures.downpour.simulating import RULES
@@ -134,7 +133,7 @@ class Experiment:
     def _sandblaster(self, recipe: Recipe, warm: Tensor) -> tuple[Kept, list[float], int]:
         assert isinstance(recipe.training, BatchTraining), "the way says so"
         write_rows(self._store, "validation", self._rows)
-        kept, used, work = Kept(), list[float](), "cotswold.training.works"
+        kept, used, work = Kept(), list[float](), "cotswold.training.full_batch.objective"
         processes = ForkServer((*PRELOADED, work))
         given = arguments(recipe, self._store, self._rows)
         try:

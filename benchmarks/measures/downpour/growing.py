@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.figures import cores
-from cotswold.cluster.work import PortionSum, Slot
+from cotswold.cli.support.tables import cores
 from cotswold.data import Store
+from cotswold.paramserver.core.replica import Pace
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.server.replica import Pace
-from cotswold.training.learning_works import in_replica
+from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.training.async_sgd.replica_task import in_replica
 from measures.downpour.road import arguments, opened, stretch
 from measures.hogwild import FACTORY
 from measures.hogwild_training import Steps, train

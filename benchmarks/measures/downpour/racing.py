@@ -14,7 +14,7 @@ import torch
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.learning_works import Judge
+from cotswold.training.async_sgd.replica_task import Judge
 from measures.downpour.rivals import RIVALS, Kept, Race, race_of, slowed
 from measures.downpour.road import arguments, opened, proceed_until
 

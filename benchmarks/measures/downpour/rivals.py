@@ -27,10 +27,10 @@ from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.recipe import parse
 from cotswold.testing import CpuQuota
-from cotswold.training.learning_works import in_replica
+from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.data.indexed import StorePatterns
 from cotswold.training.losses import loss_of
-from cotswold.training.patterns import StorePatterns
-from cotswold.training.supervised import needed
+from cotswold.training.strategies.supervised import needed
 
 READY_SECONDS = 120.0
 DONE_SECONDS = 3600.0

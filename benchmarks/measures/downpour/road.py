@@ -14,15 +14,15 @@ from pathlib import Path
 from torch import Tensor
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.data import Store
 from cotswold.host import ForkServer
 from cotswold.recipe import Recipe, dump
-from cotswold.training.downpour import settings_of
-from cotswold.training.patterns import write_rows
+from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
+from cotswold.training.async_sgd.strategy import settings_of
+from cotswold.training.data.indexed import write_rows
 from measures.processor_time import Used
 
-WORK = "cotswold.training.learning_works"
+WORK = "cotswold.training.async_sgd.replica_task"
 POLL_SECONDS = 0.05
 _LATEST_SECONDS = 60.0
 """So long it is awaited that anything counts."""

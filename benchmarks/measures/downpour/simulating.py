@@ -12,10 +12,10 @@ import torch
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe
-from cotswold.training.learning_works import Judge, LearningWork, in_replica
-from cotswold.training.patterns import StorePatterns
+from cotswold.training.async_sgd.replica_task import Judge, LearningWork, in_replica
+from cotswold.training.data.indexed import StorePatterns
 from measures.downpour.road import arguments
 from measures.hogwild import accuracy
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.replicas import Replicas
 from cotswold.data import Store
 from cotswold.recipe import Recipe
+from cotswold.replicas.replicas import Replicas
 from cotswold.testing import CpuQuota
 from measures.downpour.computing import Computing
 from measures.downpour.road import arguments, opened, stretch

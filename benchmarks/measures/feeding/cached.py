@@ -13,9 +13,9 @@ import numpy as np
 
 from cotswold.bench.measure import Document, interleaved, ratios, rounded
 from cotswold.data import Store
-from cotswold.data.order import Buffered, Split
-from cotswold.data.reader import shuffle_bytes, stored_bytes
-from cotswold.data.serving import ServedStore, View
+from cotswold.data.loading.order import Buffered, Split
+from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
+from cotswold.data.service.store import ServedStore, View
 
 SMALL_BYTES = 16 << 20
 """The bound of the cache that is filled beyond it."""

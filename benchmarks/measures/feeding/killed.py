@@ -20,9 +20,9 @@ import torch
 
 import cotswold.data
 from cotswold.bench.measure import Document, rounded
-from cotswold.cluster.data_pool import DataPool, PoolSettings, open_pool
 from cotswold.data import Store
-from cotswold.data.serving import ServedStore
+from cotswold.data.service.store import ServedStore
+from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, open_pool
 from cotswold.host import Token
 
 WORK = "measures.feeding.killed:numbered"

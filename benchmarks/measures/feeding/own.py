@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import torch
 
-from cotswold.cluster.batches import window_bytes
-from cotswold.cluster.data_pool import PoolSettings
-from cotswold.cluster.feeding import DataClient, asking_of
-from cotswold.cluster.served_feed import ServedFeed
 from cotswold.data import Reader, Store
-from cotswold.data.serving import View
+from cotswold.data.service.store import View
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient, asking_of
+from cotswold.dataservice.runtime.feed import ServedFeed
+from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.host import Token
-from cotswold.training.data_feed import head
+from cotswold.training.data.service import head
 from rivals.feeding import KERNELS, Feeding, measured
 
 WINDOW = 8

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cotswold.cluster.messages import Reported
-from cotswold.cluster.operating import Operator
 from cotswold.errors import CotswoldError
 from cotswold.host import Token
+from cotswold.replication.client.admin import Operator
 from cotswold.testing.namespaces import entered
+from cotswold.wire.lifecycle import Reported
 
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 1.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotswold.server.names import spoken
+from cotswold.wire.names import spoken
 from measures.fire.acting import Spell, at_once
 from measures.fire.watching import Seen
 

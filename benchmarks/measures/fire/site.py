@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cotswold
-from cotswold.cluster.state import Tls
 from cotswold.errors import MachineError
+from cotswold.replication.metadata import Tls
 from cotswold.testing import Authority, Certificate, EtcdHosts, EtcdPlan, Hosts, Machines, SmallDisk
 from measures.fire.acting import Acting
 from measures.fire.plan import Places, Role

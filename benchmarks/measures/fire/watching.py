@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotswold.cluster.state import Etcd, EtcdState
 from cotswold.errors import CotswoldError, MachineError
-from cotswold.run.status_file import status_in
-from cotswold.server.control.map import read_group
-from cotswold.server.messages import Group
+from cotswold.replication.controller.bucket_map import read_group
+from cotswold.replication.metadata import Etcd, EtcdState
+from cotswold.run.loggers.status_file import status_in
+from cotswold.wire import Group
 from measures.fire.site import Site
 
 LOOK_SECONDS = 0.5

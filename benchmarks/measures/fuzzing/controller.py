@@ -12,15 +12,15 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.post import Letter, Post
-from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.controller import ControllerRole, StateThread
-from cotswold.cluster.state.keeping import PREFIX_BYTES_MAX, checked
-from cotswold.cluster.transport import Endpoint
-from cotswold.server import messages as m
-from cotswold.server.control.leading import Read
-from cotswold.server.control.settings import Control
+from cotswold import wire as m
+from cotswold.processes.supervisor_link import Bond
+from cotswold.replication.controller.leader_election import Read
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata.interface import PREFIX_BYTES_MAX, checked
+from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
+from cotswold.transport import Endpoint
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.messenger import Letter, Post
 
 from .descriptions import described, long, spoilt
 from .keeper import ADDRESS, CLIENT, MASTER, RUN

@@ -10,11 +10,11 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from cotswold.cluster.description import Description
-from cotswold.cluster.roles.updates import said
-from cotswold.optim.updates import Momentum
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.staleness import Staleness
+from cotswold.optim.server_rules import Momentum
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
+from cotswold.replication.run_description import Description
 
 ROWS, COLUMNS, SHARD_BYTES, BUCKETS = 24, 4, 64, 3
 _GEOMETRY = (0, *(1, ROWS, COLUMNS), *(1, 1, 0, 0), *(1, 1, 0, 0), *(1, 1, 1))

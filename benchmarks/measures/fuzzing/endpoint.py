@@ -16,13 +16,13 @@ from random import Random
 import msgpack
 import zmq
 
-from cotswold.cluster.post import Letter
-from cotswold.cluster.transport import Endpoint, Message
-from cotswold.cluster.transport.address import Address
-from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
-from cotswold.cluster.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOME
-from cotswold.cluster.transport.versions import PROTOCOL
 from cotswold.host import Token
+from cotswold.transport import Endpoint, Message
+from cotswold.transport.address import Address
+from cotswold.transport.authentication import Keys, call_as, new_nonce
+from cotswold.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOME
+from cotswold.transport.versions import PROTOCOL
+from cotswold.wire.messenger import Letter
 
 from .making import Making, Said
 from .victim import BrokenError, Victim

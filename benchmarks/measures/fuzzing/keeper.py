@@ -13,17 +13,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from cotswold.cluster import messages as beginning
-from cotswold.cluster.description import Description
-from cotswold.cluster.post import Letter, Post
-from cotswold.cluster.roles.bond import Bond
-from cotswold.cluster.roles.keeper import KeeperRole
-from cotswold.cluster.roles.ways import Ways
-from cotswold.cluster.transport import Endpoint
-from cotswold.cluster.transport.address import Address
-from cotswold.server import messages as m
-from cotswold.server.copies.copy import Role
-from cotswold.server.copies.copying import Copying
+from cotswold import wire as m
+from cotswold.processes.supervisor_link import Bond
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.settings import Copying
+from cotswold.replication.run_description import Description
+from cotswold.replication.runtime.networks import Ways
+from cotswold.replication.runtime.server_process import KeeperRole
+from cotswold.transport import Endpoint
+from cotswold.transport.address import Address
+from cotswold.wire import lifecycle as beginning
+from cotswold.wire.messenger import Letter, Post
 
 from .descriptions import described, spoilt
 from .victim import BrokenError, StillEndpoint, StillPost, Victim

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
-from cotswold.cluster.codec import AnyMessage, encode
+from cotswold.wire.codec import AnyMessage, encode
 
 Encoded = Any  # what msgpack knows
 _ABSURD = (-(1 << 63), -1, 0, 1, 2, 3, 255, 1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)

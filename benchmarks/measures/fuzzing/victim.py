@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from cotswold.cluster.codec import AnyMessage, Packing, decode
-from cotswold.cluster.post import Letter
-from cotswold.cluster.reading import MalformedError
-from cotswold.cluster.transport import Traffic
-from cotswold.cluster.transport.address import Address
-from cotswold.server.messages import Send
+from cotswold.transport import Traffic
+from cotswold.transport.address import Address
+from cotswold.wire import Send
+from cotswold.wire.codec import AnyMessage, Packing, decode
+from cotswold.wire.messenger import Letter
+from cotswold.wire.validation import MalformedError
 
 from .making import Making, Said, exactly
 

@@ -24,8 +24,8 @@ from cotswold.bench.measure import Document, Spread, rounded
 from cotswold.errors import DiskFullError, UserError
 from cotswold.geometry import StackGeometry
 from cotswold.recipe import Recipe
-from cotswold.training.budget import stack_budget
-from cotswold.training.offload.memory_plan import row_bytes
+from cotswold.training.jobs.memory_estimate import stack_budget
+from cotswold.training.parameters.offload.memory_plan import row_bytes
 from measures.offload.limit import MemoryGroup, memory_group
 
 DISK_PART = 0.9

@@ -16,9 +16,9 @@ from queue import Empty, SimpleQueue
 
 import torch
 
-from cotswold.training.offload import aligned
-from cotswold.training.offload.aligned import AlignedFile
-from cotswold.training.offload.sparse_memory import Arena
+from cotswold.training.parameters.offload import aligned
+from cotswold.training.parameters.offload.aligned import AlignedFile
+from cotswold.training.parameters.offload.sparse_memory import Arena
 
 THREADS = (1, 2, 4)
 """How many read, and as many write; the fastest is what the disk gives."""

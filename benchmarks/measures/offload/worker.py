@@ -18,10 +18,10 @@ from cotswold.bench.measure import Document, rounded, rounded_all
 from cotswold.checkpoint import Checkpoints
 from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
-from cotswold.training.budget import stack_budget
-from cotswold.training.offload.memory_plan import TAKEN, rooms, row_bytes
-from cotswold.training.offload.row_cache import RowThreads
-from cotswold.training.offload.stack import OffloadedStack
+from cotswold.training.jobs.memory_estimate import stack_budget
+from cotswold.training.parameters.offload.memory_plan import TAKEN, rooms, row_bytes
+from cotswold.training.parameters.offload.row_cache import RowThreads
+from cotswold.training.parameters.offload.stack import OffloadedStack
 from measures.offload.raw_disk import RawDisk
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotswold.api.progress import say
 from cotswold.errors import UserError
+from cotswold.ui.progress import say
 from measures.papers.sources import SOURCES, Command, Size, Source
 
 BENCHMARKS = Path(__file__).parents[2]

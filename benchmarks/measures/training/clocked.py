@@ -19,12 +19,12 @@ from typing import Any
 
 from cotswold import ops
 from cotswold.checkpoint import Checkpoints
-from cotswold.data.reader import Reader
+from cotswold.data.loading.reader import Reader
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
-from cotswold.training.greedy import Greedy
-from cotswold.training.joint import Joint
-from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.strategies.greedy import Greedy
+from cotswold.training.strategies.joint import Joint
+from cotswold.training.trainers.sync import Synchronous
 
 STEPS, LOWER, VALIDATION, BEGINNING = "stack_step", "forward of lower stacks", "validation", "calibration"
 SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for pictures"

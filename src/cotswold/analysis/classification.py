@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.analysis.pictures import jpeg_uri, picture, signed
-from cotswold.analysis.sealed import Sealed
+from cotswold.analysis.images import jpeg_uri, picture, signed
+from cotswold.analysis.results_file import Sealed
 from cotswold.analysis.tables import html_table
 from cotswold.errors import SourceError
 

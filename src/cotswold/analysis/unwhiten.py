@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotswold.data import Transform
-from cotswold.data.whitening import TOP, Float32, cosine_radii, filtered, roll_off
+from cotswold.data.preprocessing.whitening import TOP, Float32, cosine_radii, filtered, roll_off
 
 
 def unwhitened(pictures: Float32, transform: Transform) -> Float32:

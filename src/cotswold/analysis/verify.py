@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.analysis.classification import CLASSIFICATION
-from cotswold.analysis.evaluation import EVALUATION
 from cotswold.analysis.regression import REGRESSION
+from cotswold.analysis.selectivity.results import EVALUATION
 from cotswold.errors import RunError
 from cotswold.run import RunDirectory
 

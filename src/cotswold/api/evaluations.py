@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.simulate import RANKS_A_DEVICE
 from cotswold.errors import RecipeError, SourceError, UserError
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -73,8 +73,8 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
     """The recipe with the shape of its samples, and what was not given, from its data."""
     if recipe.network.module is not None:
         return recipe, patterns or 1, outputs or 1  # which simulate refuses
-    from cotswold.api.plan import patterns_in
-    from cotswold.training.stores import class_count, open_store, with_features, with_store_shape
+    from cotswold.api.plan.base import patterns_in
+    from cotswold.training.data.stores import class_count, open_store, with_features, with_store_shape
 
     if recipe.data.store is not None:
         recipe = with_store_shape(recipe, open_store(recipe, Path()))

@@ -12,9 +12,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import Display, display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
+from cotswold.ui.display import Display, display_for
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -56,11 +56,11 @@ def info(
         found = recipes.load(name, override_list(overrides), display.say)
     with computing(threads, found):
         if found.data.store is not None:
-            from cotswold.training.stores import open_store, with_store_shape
+            from cotswold.training.data.stores import open_store, with_store_shape
 
             found = with_store_shape(found, open_store(found, Path()))
         elif _missing(found) is None:
-            from cotswold.training.stores import with_features
+            from cotswold.training.data.stores import with_features
 
             found = with_features(found)
         supervised = not found.trains_stacks
@@ -75,7 +75,7 @@ def info(
         if (missing := _missing(found)) is not None:
             totals[found.data.type] = missing
         if found.offloaded:
-            from cotswold.training.offload.memory_plan import disk_bytes
+            from cotswold.training.parameters.offload.memory_plan import disk_bytes
 
             totals["disk_bytes"] = disk_bytes(found)
     return Info(found, rows, totals)
@@ -83,7 +83,7 @@ def info(
 
 def _missing(recipe: Recipe) -> str | None:
     """A sentence where the source of pictures is not here, which training will need."""
-    from cotswold.data.joined import is_joined
+    from cotswold.data.sources.plugins import is_joined
     from cotswold.errors import RecipeError
     from cotswold.recipe import expand
 
@@ -100,7 +100,7 @@ def _missing(recipe: Recipe) -> str | None:
 def _memory(needed: Callable[[int], int], batch: int) -> Row:
     """What training takes, what there is, and what would fit."""
     from cotswold.host import available_bytes
-    from cotswold.training.budget import largest_batch
+    from cotswold.training.jobs.memory_estimate import largest_batch
 
     taken, free = needed(batch), available_bytes()
     totals: Row = {"training_bytes": taken, "available_bytes": free, "fits": taken <= free}
@@ -111,7 +111,7 @@ def _memory(needed: Callable[[int], int], batch: int) -> Row:
 
 def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], Callable[[int], int]]:
     """A row a stack, and the bytes that a mini-batch takes."""
-    from cotswold.training.budget import stack_budgets, training_bytes
+    from cotswold.training.jobs.memory_estimate import stack_budgets, training_bytes
 
     rows: list[Row] = []
     batch = recipe.training.batch_size
@@ -153,9 +153,9 @@ def _layers_seconds(recipe: Recipe) -> float:
     """The time of forward and backward of a mini-batch through the layers, without reading it."""
     import torch
 
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
-    from cotswold.training.restore import supervised_network
-    from cotswold.training.stores import class_count
 
     outputs, batch, shape = class_count(recipe), recipe.training.batch_size, recipe.input
     network, loss = supervised_network(recipe, outputs).train(), loss_of(recipe)
@@ -173,9 +173,9 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None
     """A row a layer, the bytes that a mini-batch takes, those of the stacks below included, and what is not
     known: without pictures nobody knows the classes, and so the layer of outputs, which then has no row."""
     from cotswold.errors import CotswoldError
-    from cotswold.training.networks import planned_layers
-    from cotswold.training.restore import geometries_below, needed_bytes
-    from cotswold.training.stores import class_count
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.jobs.restore import geometries_below, needed_bytes
+    from cotswold.training.models import planned_layers
 
     unknown, below = None, geometries_below(recipe)
     try:

@@ -11,13 +11,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from cotswold.api.display import Quiet, Terminal
-from cotswold.api.execution import Hearing
-from cotswold.api.interrupting import stopping
-from cotswold.api.own_module import ModuleRequest, carry_out_module
-from cotswold.api.progress import say
+from cotswold.api.run_job import Hearing
+from cotswold.api.signals import stopping
+from cotswold.api.train_module import ModuleRequest, carry_out_module
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
+from cotswold.ui.display import Quiet, Terminal
+from cotswold.ui.progress import say
 
 
 def main(word: str) -> int:

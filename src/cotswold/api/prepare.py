@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cotswold.api.display import display_for
-from cotswold.api.given import check_number, check_path, check_truth, check_whole
+from cotswold.api.arguments import check_number, check_path, check_truth, check_whole
 from cotswold.errors import UserError
 from cotswold.files import expanded
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.data import Preparation, Source, Store, Summary, VectorPreparation, VectorSource
@@ -69,7 +69,7 @@ def prepare(
     UserError for a choice that does not apply to such samples.
     """
     from cotswold import data
-    from cotswold.data import contents
+    from cotswold.data.sources import contents
 
     for name, whole in {
         "size": size,

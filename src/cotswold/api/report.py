@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import display_for
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.data import Transform

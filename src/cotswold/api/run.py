@@ -11,10 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.given import check_path, check_whole
-from cotswold.api.progress import describe, phase_name
+from cotswold.api.arguments import check_path, check_whole
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
+from cotswold.ui.progress import describe, phase_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,7 +127,7 @@ class Run:
         module is another one; it is as before then.
         """
         from cotswold.checkpoint import Checkpoint, Checkpoints
-        from cotswold.training.same_module import check_module
+        from cotswold.training.jobs.same_module import check_module
 
         def take(checkpoint: Checkpoint) -> None:
             check_module(module, checkpoint)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.errors import UserError
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid
@@ -61,7 +61,7 @@ def predict_updates(
             f"{wanted.name} is batch, which has evaluations and no updates; ask predict_evaluations"
         )
     if wanted.data.store is not None:
-        from cotswold.training.stores import open_store, with_store_shape
+        from cotswold.training.data.stores import open_store, with_store_shape
 
         wanted = with_store_shape(wanted, open_store(wanted, Path()))
     updates = simulate.stages(wanted)

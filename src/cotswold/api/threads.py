@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from cotswold.api.given import check_whole
+from cotswold.api.arguments import check_whole
 from cotswold.errors import UserError
 from cotswold.host import granted_cores, waiting_settings
 

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import display_for
-from cotswold.api.events import OnEvent
-from cotswold.api.execution import Hearing, run_of
-from cotswold.api.from_recipe import carry_out
-from cotswold.api.interrupting import interruptible
+from cotswold.api.callbacks import OnEvent
 from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
 from cotswold.api.run import Run
+from cotswold.api.run_job import Hearing, run_of
+from cotswold.api.signals import interruptible
 from cotswold.api.threads import threads_override
+from cotswold.api.train_recipe import carry_out
 from cotswold.errors import UserError
 from cotswold.recipe import Recipe
+from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from cotswold.api.own_module import Given, Loss
+    from cotswold.api.train_module import Given, Loss
     from cotswold.run import Stop
 
 
@@ -85,7 +85,7 @@ def train(
         raise UserError(f'resume={resume!r} says nothing; give True, False, or "if_started"')
     hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
     if loss is not None or _is_module(recipe) or is_factory(recipe):
-        from cotswold.api.own_module import ModuleRequest, carry_out_module
+        from cotswold.api.train_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cotswold.api.display import display_for
 from cotswold.api.run import Run
+from cotswold.ui.display import display_for
 
 Kind = Literal["run", "store", "backup"]
 Progress = Callable[[int, int], None]
@@ -54,7 +54,7 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
 
 def _kind_of(path: Path) -> Kind:
     """What a directory holds, by the names in it; raises UserError where it is none of these."""
-    from cotswold.api.backups import FILE
+    from cotswold.api.servers.backups import FILE
     from cotswold.errors import UserError
 
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
@@ -92,7 +92,7 @@ def _recipe(path: Path, _: Progress) -> list[str]:
 
 def _run(path: Path, tell: Progress) -> list[str]:
     from cotswold.run import RunDirectory
-    from cotswold.run.verifying import verify_run
+    from cotswold.run.verify import verify_run
 
     return verify_run(RunDirectory(path.absolute()), tell)
 
@@ -106,7 +106,7 @@ def _results(path: Path, _: Progress) -> list[str]:
 def _prolonged(path: Path, _: Progress) -> list[str]:
     from cotswold.errors import MachineError
     from cotswold.run import RunDirectory
-    from cotswold.training import prolonging
+    from cotswold.training.jobs import extend as prolonging
 
     try:
         prolonging.read(RunDirectory(path.absolute()))
@@ -122,7 +122,7 @@ def _store(path: Path, tell: Progress) -> list[str]:
 
 
 def _backup(path: Path, tell: Progress) -> list[str]:
-    from cotswold.api.backups import verify_backup
+    from cotswold.api.servers.backups import verify_backup
 
     return verify_backup(path, tell)
 

@@ -16,8 +16,8 @@ from typing import Protocol
 from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
-from cotswold.checkpoint.piece import Piece
 from cotswold.checkpoint.piece_in_file import SealedPiece
+from cotswold.checkpoint.shard_file import Piece
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 

@@ -39,8 +39,8 @@ def demo(out: Path) -> None:
         The folder to write, with a folder for each of demo, demo-faces and demo-distractors. It must be new
         or empty, or what a killed command left: that is completed.
     """
-    from cotswold.api.progress import counting
     from cotswold.data import write_demo
+    from cotswold.ui.progress import counting
 
     with counting("writing", "pictures") as advance:
         written = write_demo(out, advance)
@@ -98,8 +98,8 @@ def japanese_ocr(
     jobs
         Processes; all cores by default.
     """
-    from cotswold.api.progress import counting, printable
-    from cotswold.data.ocr import Request, make
+    from cotswold.data.datasets.japanese_ocr import Request, make
+    from cotswold.ui.progress import counting, printable
 
     request = Request(
         seed=seed,
@@ -161,12 +161,12 @@ def augment(
     from io import BytesIO
 
     from cotswold.analysis import sheet_of_variants
-    from cotswold.api.progress import counting, say
     from cotswold.errors import MachineError, UserError
     from cotswold.files import disk_errors, replace_file
     from cotswold.recipe import load
     from cotswold.training import open_store
-    from cotswold.training.varying import varying_of
+    from cotswold.training.data.varying import varying_of
+    from cotswold.ui.progress import counting, say
 
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: give the name of a .png file")

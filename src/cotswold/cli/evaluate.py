@@ -104,7 +104,7 @@ def evaluate(
         print(found.to_json())
         return
     from cotswold.analysis import Evaluation, Regression  # not before threads are chosen: it loads torch
-    from cotswold.cli.findings import print_confusion, print_errors, print_selectivity
+    from cotswold.cli.support.evaluation_tables import print_confusion, print_errors, print_selectivity
 
     if isinstance(found, Evaluation):
         print_selectivity(found)

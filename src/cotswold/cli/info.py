@@ -59,8 +59,8 @@ def info(
         Print JSON.
     """
     import cotswold
-    from cotswold.cli.store import show_store
-    from cotswold.data.manifest import is_store
+    from cotswold.cli.support.store_info import show_store
+    from cotswold.data.store.manifest import is_store
 
     if is_store(recipe):
         show_store(recipe, json_)

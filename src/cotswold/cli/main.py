@@ -18,15 +18,15 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from cotswold import __version__
-from cotswold.api.progress import say
 from cotswold.api.threads import own_environment
-from cotswold.cli import usage
-from cotswold.cli.streams import prepare_streams, unprintable
-from cotswold.cli.working_directory import check_working_directory
+from cotswold.cli.support import usage
+from cotswold.cli.support.streams import prepare_streams, unprintable
+from cotswold.cli.support.working_directory import check_working_directory
 from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.host.open_files import allow_descriptors
-from cotswold.launch import own_log
+from cotswold.launch import rank_log as own_log
+from cotswold.ui.progress import say
 
 DEBUG = "COTSWOLD_DEBUG"
 EPILOGUE = """\

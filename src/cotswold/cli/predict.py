@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.api.predict import Answering
+    from cotswold.api.inference.predict import Answering
 
 Row = tuple[Any, ...]
 """Cells of a line: names, numbers."""
@@ -57,7 +57,7 @@ def predict(
         Print one JSON object a line instead.
     """
     import cotswold
-    from cotswold.api.predict import answering
+    from cotswold.api.inference.predict import answering
     from cotswold.errors import UserError
 
     if top < 1:

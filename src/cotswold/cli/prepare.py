@@ -117,8 +117,8 @@ def prepare(
     from dataclasses import asdict
 
     import cotswold
-    from cotswold.api.progress import printable
     from cotswold.data import Summary
+    from cotswold.ui.progress import printable
     from cotswold.words import counted
 
     heard: list[Summary] = []

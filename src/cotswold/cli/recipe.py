@@ -81,8 +81,8 @@ def show(
     set
         Overrides a field, as in training.relative_rate=1; may be given again.
     """
-    from cotswold.api.progress import say
     from cotswold.recipe import commented, load
+    from cotswold.ui.progress import say
 
     print(commented(load(recipe, set or [], say)), end="")
 

@@ -14,9 +14,9 @@ from cyclopts import App
 from cotswold.cli.serve_data import serve_data
 
 if TYPE_CHECKING:
-    from cotswold.api.progress import Stages
-    from cotswold.api.serving import Served, ServedStatus
+    from cotswold.api.servers.parameter_server import Served, ServedStatus
     from cotswold.run import Stop
+    from cotswold.ui.progress import Stages
 
 _LOOK_SECONDS = 0.5
 _SAVED = (
@@ -48,7 +48,7 @@ def serve(
 ) -> int:
     """Serve the parameters of a module to training loops of anybody's own, until Ctrl-C or SIGTERM.
 
-    A loop pulls and pushes by cotswold.server.connect(address, token), from any
+    A loop pulls and pushes by cotswold.connect(address, token), from any
     process or host that knows the token: docs/serve.md. Each push counts once,
     whoever is killed; which samples a loop takes is its own affair. Ctrl-C ends
     all sessions, saves and ends; exit code 0: ended as asked; 1: a server died
@@ -98,14 +98,14 @@ def serve(
     import os
     import sys
 
-    from cotswold.api.connecting import split_address
-    from cotswold.api.interrupting import stopping
-    from cotswold.api.progress import say, stages
-    from cotswold.api.serving import made_by, serve
+    from cotswold.api.servers.parameter_client import split_address
+    from cotswold.api.servers.parameter_server import made_by, serve
+    from cotswold.api.signals import stopping
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
+    from cotswold.ui.progress import say, stages
 
     split_address(listen)
     if token_file is None and token_of(os.environ) is None:

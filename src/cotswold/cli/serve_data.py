@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.api.serving_data import ServedDataStatus
+    from cotswold.api.servers.data_server import ServedDataStatus
 
 _LOOK_SECONDS = 0.5
 _STOPPING = "stopping: trainers hear that the pool ends; once more to leave at once"
@@ -84,14 +84,14 @@ def serve_data(
     """
     import os
 
-    from cotswold.api.interrupting import stopping
-    from cotswold.api.progress import say, stages
-    from cotswold.api.serving_data import serve_data
-    from cotswold.cluster.data_listening import told
+    from cotswold.api.servers.data_server import serve_data
+    from cotswold.api.signals import stopping
+    from cotswold.dataservice.runtime.server_supervision import told
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
+    from cotswold.ui.progress import say, stages
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
@@ -138,7 +138,7 @@ def serve_data(
 
 def _line(status: ServedDataStatus, lent: bool) -> str:
     """Where things are, in a line; who trains is not known where servers are ``lent``."""
-    from cotswold.api.doing import bytes_in_words
+    from cotswold.ui.doing import bytes_in_words
     from cotswold.words import counted
 
     rate = status.hit_rate

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cotswold.cli.figures import table
-from cotswold.cli.predicted_evaluations import show
+from cotswold.cli.support.evaluation_estimates import show
+from cotswold.cli.support.tables import table
 
 if TYPE_CHECKING:
     from cotswold.simulate import Prediction

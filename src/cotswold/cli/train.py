@@ -120,15 +120,15 @@ def train(
     quiet
         Show no progress; only what goes wrong.
     """
-    from cotswold.api.display import Quiet, Terminal
-    from cotswold.api.execution import Hearing
-    from cotswold.api.from_recipe import carry_out
-    from cotswold.api.interrupting import stopping
-    from cotswold.api.progress import say
     from cotswold.api.request import Request, override_list
+    from cotswold.api.run_job import Hearing
+    from cotswold.api.signals import stopping
     from cotswold.api.threads import threads_override
+    from cotswold.api.train_recipe import carry_out
     from cotswold.errors import UserError
     from cotswold.run import Stop
+    from cotswold.ui.display import Quiet, Terminal
+    from cotswold.ui.progress import say
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
@@ -145,8 +145,8 @@ def train(
             "--json is for --dry-run; what a run does is in its events.jsonl, a JSON object a line"
         )
     if dry_run:
-        from cotswold.api.plan import plan
-        from cotswold.cli.planned import lines
+        from cotswold.api.plan.base import plan
+        from cotswold.cli.support.plan_output import lines
 
         found = plan(recipe, directory=run, overrides=overrides, threads=threads)
         for line in [json.dumps(found, indent=1)] if json_ else lines(found):

@@ -39,7 +39,7 @@ def verify(
         Print JSON.
     """
     import cotswold
-    from cotswold.api.progress import printable
+    from cotswold.ui.progress import printable
 
     found = cotswold.verify(path, progress=True)
     if json_:

@@ -41,8 +41,8 @@ def why(
         Print JSON.
     """
     import cotswold
-    from cotswold.api.progress import printable
-    from cotswold.api.why import lines
+    from cotswold.api.status import lines
+    from cotswold.ui.progress import printable
 
     found = cotswold.why(run, stacks=stacks)
     if json_:

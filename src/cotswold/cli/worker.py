@@ -59,7 +59,7 @@ def worker(
         A file that is there and that this user alone can read (chmod 600), with the secret; COTSWOLD_TOKEN
         by default.
     """
-    from cotswold.api.lending import lend
-    from cotswold.api.progress import say
+    from cotswold.api.servers.worker_host import lend
+    from cotswold.ui.progress import say
 
     return lend(address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=say)

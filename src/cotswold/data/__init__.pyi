@@ -1,37 +1,37 @@
-import cotswold.api.connecting_data as connecting_data
+import cotswold.api.servers.data_client as connecting_data
 
 from .augment import Augmentation as Augmentation
-from .dataset import StoreDataset as StoreDataset
-from .labelling import Labelling as Labelling
-from .making import Maker as Maker
-from .making import keys as keys
-from .opening import open_asked as open_asked
-from .opening import open_samples as open_samples
-from .opening import open_source as open_source
-from .opening import open_vectors as open_vectors
-from .picture import BrokenPictureError as BrokenPictureError
-from .preparation import Preparation as Preparation
-from .preparation import Transform as Transform
-from .preparing import Summary as Summary
-from .preparing import prepare as prepare
-from .reader import Reader as Reader
-from .reader import shuffle_bytes as shuffle_bytes
-from .source import Source as Source
-from .store import Store as Store
-from .streaming import SampleStream as SampleStream
-from .streaming import stream as stream
-from .synthetic import write_demo as write_demo
-from .transforms import AnyPreparation as AnyPreparation
-from .transforms import AnyTransform as AnyTransform
-from .transforms import differing as differing
-from .transforms import of_pictures as of_pictures
-from .transforms import transform_from_state as transform_from_state
-from .vector_preparation import VectorPreparation as VectorPreparation
-from .vector_preparation import VectorTransform as VectorTransform
-from .vectors import VectorArray as VectorArray
-from .vectors import VectorSource as VectorSource
-from .verifying import verify_store as verify_store
-from .whiteness import Whiteness as Whiteness
+from .datasets.demo import write_demo as write_demo
+from .formats.image import BrokenPictureError as BrokenPictureError
+from .loading.batching import Maker as Maker
+from .loading.batching import keys as keys
+from .loading.dataset import StoreDataset as StoreDataset
+from .loading.reader import Reader as Reader
+from .loading.reader import shuffle_bytes as shuffle_bytes
+from .loading.streaming import SampleStream as SampleStream
+from .loading.streaming import stream as stream
+from .preprocessing import AnyPreparation as AnyPreparation
+from .preprocessing import AnyTransform as AnyTransform
+from .preprocessing import differing as differing
+from .preprocessing import of_pictures as of_pictures
+from .preprocessing import transform_from_state as transform_from_state
+from .preprocessing.images import Preparation as Preparation
+from .preprocessing.images import Transform as Transform
+from .preprocessing.vectors import VectorPreparation as VectorPreparation
+from .preprocessing.vectors import VectorTransform as VectorTransform
+from .preprocessing.whiteness import Whiteness as Whiteness
+from .sources.base import Source as Source
+from .sources.labels import Labelling as Labelling
+from .sources.open import open_asked as open_asked
+from .sources.open import open_samples as open_samples
+from .sources.open import open_source as open_source
+from .sources.open import open_vectors as open_vectors
+from .sources.vectors import VectorArray as VectorArray
+from .sources.vectors import VectorSource as VectorSource
+from .store.prepare import Summary as Summary
+from .store.prepare import prepare as prepare
+from .store.store import Store as Store
+from .store.verify import verify_store as verify_store
 
 connect = connecting_data.connect_data
 

@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
-from cotswold.host.child import Child
+from cotswold.host.child_process import Child
 from cotswold.host.cores import granted_cores
-from cotswold.host.fork_loop import NO_FILES, THREADS, send
-from cotswold.host.forked import Fork
+from cotswold.host.fork_self import Fork
+from cotswold.host.fork_server_loop import NO_FILES, THREADS, send
 from cotswold.host.processes import LOST, Call, how
 
 START_SECONDS = 120.0
@@ -31,7 +31,7 @@ END_SECONDS = 10.0
 _STATUS_BYTES = 1 << 16
 _PROGRAM = (
     "import json, sys; control, path, modules, threads = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from cotswold.host.fork_loop import main; main(control, modules, threads)"
+    "from cotswold.host.fork_server_loop import main; main(control, modules, threads)"
 )
 
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, CotswoldError, RankError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, granted_cores, token
-from cotswold.launch import own_log
+from cotswold.launch import rank_log as own_log
 from cotswold.launch.membership import TIMEOUT_SECONDS, Membership, join
 from cotswold.launch.watch.failure import peer_lost
 from cotswold.launch.world import LOOPBACK, World, settings_of

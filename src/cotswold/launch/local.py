@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.host.child import Child
+from cotswold.host.child_process import Child
 from cotswold.host.token import handed_to_ranks
-from cotswold.launch import own_log
+from cotswold.launch import rank_log as own_log
 from cotswold.launch.logs import Logs
 from cotswold.launch.rank_group import RankGroup, say
 from cotswold.launch.signals import Asked

@@ -23,11 +23,11 @@ from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.host import Token, token_of
-from cotswold.launch.agreed_facts import difference, named
-from cotswold.launch.arrival import Waiting
-from cotswold.launch.connections import connections_to
-from cotswold.launch.place import Place, place_in_group, place_in_world
+from cotswold.launch.consistency_check import difference, named
+from cotswold.launch.join_timeout import Waiting
+from cotswold.launch.rank_identity import Place, place_in_group, place_in_world
 from cotswold.launch.rendezvous import Meeting, Rendezvous
+from cotswold.launch.store_connection import connections_to
 from cotswold.launch.watch.failure import peer_lost, sentence_of
 from cotswold.launch.watch.monitor import Monitor
 from cotswold.launch.watch.role import Role

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.errors import ANOTHER_RANK_EXIT
-from cotswold.host.process import is_stopped
+from cotswold.host.process_info import is_stopped
 from cotswold.host.processes import Process, how
 from cotswold.launch.logs import Logs
 from cotswold.launch.signals import ASKING, Asked, passed_on

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.errors import LaunchError
-from cotswold.host.process import identity
+from cotswold.host.process_info import identity
 from cotswold.host.token import Token
-from cotswold.launch import own_log
-from cotswold.launch.arrival import Waiting
-from cotswold.launch.connections import Connections
+from cotswold.launch import rank_log as own_log
+from cotswold.launch.join_timeout import Waiting
 from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.store_connection import Connections
 from cotswold.launch.watch.monitor import END, name_of
 from cotswold.launch.watch.verdict import Verdict
 

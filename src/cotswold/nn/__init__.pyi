@@ -3,8 +3,8 @@ from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
 from .network import StackNetwork as StackNetwork
-from .smoothing import L2Pool2d as L2Pool2d
-from .smoothing import LocalContrastNorm2d as LocalContrastNorm2d
+from .pooling import L2Pool2d as L2Pool2d
+from .pooling import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [

@@ -1,22 +1,22 @@
-from .activated import fully_connected as fully_connected
-from .activated import local_layer as local_layer
 from .contrast import contrast_norm as contrast_norm
 from .filters import filter_norms as filter_norms
 from .filters import random_filters as random_filters
 from .filters import scale_rows_to_norm_1 as scale_rows_to_norm_1
 from .filters import scale_to_norm_1 as scale_to_norm_1
+from .fused_activation import fully_connected as fully_connected
+from .fused_activation import local_layer as local_layer
 from .local import local_adjoint as local_adjoint
 from .local import local_outer as local_outer
 from .local import local_product as local_product
 from .order import images_first as images_first
 from .order import images_last as images_last
 from .pooling import l2_pool as l2_pool
+from .stack_step import calibrate as calibrate
+from .stack_step import stack_step as stack_step
 from .state import StackObjective as StackObjective
 from .state import StackReport as StackReport
 from .state import StackState as StackState
 from .state import StepRule as StepRule
-from .step import calibrate as calibrate
-from .step import stack_step as stack_step
 
 __all__ = [
     "StackObjective",

@@ -1,10 +1,7 @@
-from .blocks import combine as combine
-from .blocks import dot as dot
 from .cg import CGMethod as CGMethod
 from .convergence import Convergence as Convergence
 from .decay import Decayed as Decayed
 from .directions import BetaName as BetaName
-from .dtensors import DTensorVectors as DTensorVectors
 from .iteration import Iteration as Iteration
 from .iteration import MethodState as MethodState
 from .lbfgs import LBFGSMethod as LBFGSMethod
@@ -14,26 +11,29 @@ from .objective import Objective as Objective
 from .schedule import Schedule as Schedule
 from .schedule import rate_at as rate_at
 from .search.approximate_wolfe import ApproximateWolfe as ApproximateWolfe
+from .search.base import Search as Search
 from .search.bunyip import BunyipSearch as BunyipSearch
-from .search.rounded import RoundedWolfe as RoundedWolfe
-from .search.rounded import suited as suited
+from .search.hybrid import RoundedWolfe as RoundedWolfe
+from .search.hybrid import suited as suited
 from .search.strong_wolfe import StrongWolfe as StrongWolfe
-from .search.trial import Search as Search
-from .tensors import FunctionObjective as FunctionObjective
-from .tensors import TensorVectors as TensorVectors
+from .server_rules import Adagrad as Adagrad
+from .server_rules import Deltas as Deltas
+from .server_rules import Momentum as Momentum
+from .server_rules import Rule as Rule
+from .server_rules import Sgd as Sgd
 from .torch_optimizers import LBFGS as LBFGS
 from .torch_optimizers import ConjugateGradient as ConjugateGradient
-from .updates import Adagrad as Adagrad
-from .updates import Deltas as Deltas
-from .updates import Momentum as Momentum
-from .updates import Rule as Rule
-from .updates import Sgd as Sgd
-from .vectors import Combine as Combine
-from .vectors import Command as Command
-from .vectors import Dot as Dot
-from .vectors import Drop as Drop
-from .vectors import Multiply as Multiply
-from .vectors import Vectors as Vectors
+from .vectors.base import Combine as Combine
+from .vectors.base import Command as Command
+from .vectors.base import Dot as Dot
+from .vectors.base import Drop as Drop
+from .vectors.base import Multiply as Multiply
+from .vectors.base import Vectors as Vectors
+from .vectors.blocks import combine as combine
+from .vectors.blocks import dot as dot
+from .vectors.dtensor import DTensorVectors as DTensorVectors
+from .vectors.local import FunctionObjective as FunctionObjective
+from .vectors.local import TensorVectors as TensorVectors
 
 __all__ = [
     "LBFGS",

@@ -12,9 +12,9 @@ from math import sqrt
 from cotswold.optim.directions import BETAS, BetaName, Change
 from cotswold.optim.method import Count, Method, Plan, Taken
 from cotswold.optim.objective import Objective
-from cotswold.optim.search.rounded import suited
-from cotswold.optim.search.trial import Search
-from cotswold.optim.vectors import Combine, Command, Dot, Vectors
+from cotswold.optim.search.base import Search
+from cotswold.optim.search.hybrid import suited
+from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 DESCENT = 0.01
 """A direction whose slope is not below −DESCENT · g·g is replaced by that of steepest descent (Gilbert and

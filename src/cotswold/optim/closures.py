@@ -15,11 +15,11 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
-from cotswold.optim.dtensors import DTensorVectors
 from cotswold.optim.objective import Evaluation
-from cotswold.optim.replicas import gathered
-from cotswold.optim.tensors import TensorVectors
-from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.dtensor import DTensorVectors
+from cotswold.optim.vectors.local import TensorVectors
+from cotswold.optim.vectors.replicated import gathered
 
 Closure = Callable[[], Tensor | float]
 HeldVectors = TensorVectors | DTensorVectors

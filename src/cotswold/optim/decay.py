@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cotswold.optim.objective import Evaluation, Objective
-from cotswold.optim.vectors import Combine, Command, Dot
+from cotswold.optim.vectors.base import Combine, Command, Dot
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 from cotswold.optim.gram import Products, two_loops
 from cotswold.optim.method import Count, Method, Plan, Taken
 from cotswold.optim.objective import Objective
-from cotswold.optim.search.rounded import suited
-from cotswold.optim.search.trial import Search
-from cotswold.optim.vectors import Combine, Command, Dot, Vectors
+from cotswold.optim.search.base import Search
+from cotswold.optim.search.hybrid import suited
+from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 EPSILON = 2.0**-52
 """A pair whose s·y is not above this part of −s·g is not made."""

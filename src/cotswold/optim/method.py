@@ -20,8 +20,8 @@ from typing import Any
 from cotswold.errors import DivergedError
 from cotswold.optim.iteration import Iteration, MethodState
 from cotswold.optim.objective import Evaluation, Objective
-from cotswold.optim.search.trial import Ask, Search, Start, Trial
-from cotswold.optim.vectors import Combine, Command, Dot, Vectors
+from cotswold.optim.search.base import Ask, Search, Start, Trial
+from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 
 @dataclass(frozen=True)

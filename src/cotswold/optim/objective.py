@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cotswold.optim.vectors import Command
+from cotswold.optim.vectors.base import Command
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from cotswold.errors import UserError
 from cotswold.optim.cg import CGMethod
 from cotswold.optim.closures import Closure, ClosureObjective, HeldVectors
 from cotswold.optim.directions import BETAS, BetaName
-from cotswold.optim.dtensors import DTensorVectors
 from cotswold.optim.iteration import Iteration
 from cotswold.optim.lbfgs import LBFGSMethod
 from cotswold.optim.method import Method
-from cotswold.optim.replicas import ReplicaVectors
-from cotswold.optim.search.trial import Search
-from cotswold.optim.tensors import TensorVectors
-from cotswold.optim.vectors import Combine, Dot, Drop
+from cotswold.optim.search.base import Search
+from cotswold.optim.vectors.base import Combine, Dot, Drop
+from cotswold.optim.vectors.dtensor import DTensorVectors
+from cotswold.optim.vectors.local import TensorVectors
+from cotswold.optim.vectors.replicated import ReplicaVectors
 
 Group = dist.ProcessGroup | Literal["world"] | None
 """Ranks that average the closure's value and decide alike; ``"world"``: all, where ranks were started."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from cotswold.recipe.bounds import BEYOND, shortened, shown
 from cotswold.recipe.field_types import (
     bare,
     chosen_by,
@@ -24,7 +25,6 @@ from cotswold.recipe.field_types import (
     places_of,
     sections_in,
 )
-from cotswold.recipe.limits import BEYOND, shortened, shown
 from cotswold.recipe.schema import Recipe, Section
 
 _UNKNOWN = "extra_forbidden"

@@ -19,7 +19,7 @@ from copy import deepcopy
 from typing import Any
 
 from cotswold.errors import FormatError
-from cotswold.recipe.limits import shown
+from cotswold.recipe.bounds import shown
 
 FORMAT = 1
 """The format that this version writes."""

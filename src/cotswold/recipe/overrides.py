@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from tomllib import TOMLDecodeError
 
 from cotswold.errors import RecipeError
-from cotswold.recipe import limits
-from cotswold.recipe.limits import shown
+from cotswold.recipe import bounds as limits
+from cotswold.recipe.bounds import shown
 
 Values = dict[str, object]
 

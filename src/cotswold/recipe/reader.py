@@ -13,15 +13,15 @@ from tomllib import TOMLDecodeError
 from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError, UnknownStrategyError
-from cotswold.recipe import limits
+from cotswold.recipe import bounds as limits
+from cotswold.recipe.bounds import shortened
 from cotswold.recipe.error_messages import complaint
-from cotswold.recipe.joining import join_strategies
-from cotswold.recipe.limits import shortened
+from cotswold.recipe.files import ShippedFiles
 from cotswold.recipe.migration import Values, migrated
 from cotswold.recipe.overrides import override_all
+from cotswold.recipe.plugins import join_strategies
 from cotswold.recipe.schema import Recipe
 from cotswold.recipe.schema.training import strategy_of
-from cotswold.recipe.source import ShippedFiles
 
 Tell = Callable[[str], None]
 """Receives a sentence for the author of the recipe."""

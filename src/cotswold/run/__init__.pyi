@@ -1,15 +1,14 @@
-from .account import Account as Account
-from .cuda_devices import cuda_device_count as cuda_device_count
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event
 from .events import EventLog as EventLog
 from .events import read_events as read_events
+from .loggers.tensorboard import tensorboard as tensorboard
 from .metrics import Metrics as Metrics
 from .recorder import NoLog as NoLog
 from .recorder import Recorder as Recorder
 from .stop import Stop as Stop
-from .tensorboard_log import tensorboard as tensorboard
+from .usage import Account as Account
 
 __all__ = [
     "Account",
@@ -20,7 +19,6 @@ __all__ = [
     "Recorder",
     "RunDirectory",
     "Stop",
-    "cuda_device_count",
     "describe_environment",
     "read_events",
     "tensorboard",

@@ -21,10 +21,10 @@ from torch import Tensor
 from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPiece
 from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
-from cotswold.run.account import Account
-from cotswold.run.first_save import FIRST_SAVE_SECONDS
+from cotswold.run.first_checkpoint import FIRST_SAVE_SECONDS
 from cotswold.run.metrics import Means, Meter, Metrics
 from cotswold.run.stop import Stop
+from cotswold.run.usage import Account
 
 _SAVES_SHARE = 10
 """Early checkpoints are at least so many times as far apart as the last one took."""

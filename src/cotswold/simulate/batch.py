@@ -33,7 +33,7 @@ from cotswold.simulate.prediction import cost
 from cotswold.simulate.topology import Topology
 
 FLUSH_PORTIONS = 8
-"""Portions that a worker sums before it pushes (`server.rules.Rules`)."""
+"""Portions that a worker sums before it pushes (`batch.core.settings.Rules`)."""
 MESSAGES: Mapping[Travel, int] = {"bunyip": 9, "sandblaster": 8}
 """Small messages that follow each other: begin, ready, grant, computed, (reduce,) kept, pushed, round,
 answer; of pulls and pushes the bytes are counted apart."""

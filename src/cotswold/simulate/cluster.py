@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from cotswold.recipe.limits import at_most, items
+from cotswold.recipe.bounds import at_most, items
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]

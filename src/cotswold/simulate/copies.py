@@ -1,7 +1,7 @@
 """Servers that keep copies, controllers, their state, and clients that find buckets: simulated.
 
-Knows: the machines of `server.copies` and `server.control`, deaths, pauses, clocks that drift. Does not know:
-what is checked, real time.
+Knows: the machines of `replication.replica` and `replication.controller`, deaths, pauses, clocks that
+drift. Does not know: what is checked, real time.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 from random import Random
 from typing import cast
 
-from cotswold.server.control.controller import Controller
-from cotswold.server.control.leading import Read, Wish
-from cotswold.server.control.reign import FromServers
-from cotswold.server.copies.keeper import Keeper, ToKeeper
-from cotswold.server.copies.routing import Router, ToRouter
-from cotswold.server.copies.saved import Saved
-from cotswold.server.messages import CONTROLLERS, Ended, Message, Send
+from cotswold.replication.client.router import Router, ToRouter
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.leader import FromServers
+from cotswold.replication.controller.leader_election import Read, Wish
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.replication.replica.server import Keeper, ToKeeper
 from cotswold.simulate.disks import SimulatedDisk
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Network, Player
 from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import CONTROLLERS, Ended, Message, Send
 
 TICK_SECONDS = 0.05
 Watch = Callable[[str, Sequence[Send]], None]

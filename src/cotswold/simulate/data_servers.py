@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from cotswold.server.drawing import Drawing
-from cotswold.server.messages import (
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.server_queue import Job, Supplying
+from cotswold.dataservice.core.trainer import Trainer
+from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import (
     POOL,
     Ask,
     Attend,
@@ -28,11 +33,6 @@ from cotswold.server.messages import (
     Supplied,
     Unsupplied,
 )
-from cotswold.server.pool import Pool
-from cotswold.server.supplying import Job, Supplying
-from cotswold.server.trainer import Trainer
-from cotswold.simulate.network import Network
-from cotswold.simulate.process import PlayedProcess
 
 TICK_SECONDS = 0.1
 BEAT_SECONDS = 0.5

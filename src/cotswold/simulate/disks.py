@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
-from cotswold.server.copies.saved import Saved
+from cotswold.replication.replica.saved_bucket import Saved
 from cotswold.simulate.loop import Loop
 
 

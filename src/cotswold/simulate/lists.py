@@ -12,9 +12,9 @@ from itertools import accumulate
 from math import fsum, isfinite, sqrt
 from typing import cast
 
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors, Pass
-from cotswold.server.messages import Shard
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.wire import Shard
 
 
 class Lent(list[float]):
@@ -25,7 +25,7 @@ class Lent(list[float]):
 
 
 class Lists:
-    """The arithmetic of a server's shards (`cotswold.server.shard.Arithmetic`)."""
+    """The arithmetic of a server's shards (`cotswold.shards.core.shard_server.Arithmetic`)."""
 
     def zeros(self, size: int) -> list[float]:
         """As many zeros."""
@@ -112,7 +112,7 @@ class Lists:
 
 
 class ListUpdates:
-    """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
+    """What is done with updates of a shard (`cotswold.paramserver.core.admission.UpdateArithmetic`)."""
 
     def apply(self, rule: Rule, passes: Sequence[Pass[list[float]]]) -> None:
         """One push after the other, number by number; then each row is made of norm 1, where it is to be."""
@@ -184,7 +184,7 @@ def _apply(
 
 
 class ListSums:
-    """A worker's sums (`cotswold.server.worker.Sums`)."""
+    """A worker's sums (`cotswold.batch.core.worker.Sums`)."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = sorted(shards, key=lambda each: each.number)

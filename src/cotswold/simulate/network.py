@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from cotswold.server.messages import Message, Send
 from cotswold.simulate.loop import Loop
+from cotswold.wire import Message, Send
 
 
 class Player(Protocol):

@@ -11,10 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from cotswold.optim.vectors import Combine, Command, Drop
-from cotswold.server.asked import Counted, Request
-from cotswold.server.coordinator import Coordinator
-from cotswold.server.messages import (
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.core.rounds import RoundDone
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask
+from cotswold.batch.core.worker import State, Worker
+from cotswold.optim.vectors.base import Combine, Command, Drop
+from cotswold.shards.core.shard_server import Server
+from cotswold.simulate.lists import ListSums, digest_of
+from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import (
     COORDINATOR,
     FromServer,
     FromWorker,
@@ -28,13 +35,6 @@ from cotswold.server.messages import (
     ToServer,
     ToWorker,
 )
-from cotswold.server.rounds import RoundDone
-from cotswold.server.shard import Server
-from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask
-from cotswold.server.worker import State, Worker
-from cotswold.simulate.lists import ListSums, digest_of
-from cotswold.simulate.network import Network
-from cotswold.simulate.process import PlayedProcess
 
 Portion = Callable[[int, Sequence[float]], tuple[PortionResult, list[float]]]
 """What a portion adds up to at a point. Raises ValueError where it cannot be computed."""

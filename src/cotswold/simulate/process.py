@@ -8,8 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from cotswold.server.messages import Send
 from cotswold.simulate.network import Network
+from cotswold.wire import Send
 
 
 class PlayedProcess(ABC):

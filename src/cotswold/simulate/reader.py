@@ -12,9 +12,9 @@ from tomllib import TOMLDecodeError
 from pydantic import ValidationError
 
 from cotswold.errors import ClusterError
-from cotswold.recipe import limits
+from cotswold.recipe import bounds as limits
 from cotswold.recipe.error_messages import complaint
-from cotswold.recipe.source import ShippedFiles
+from cotswold.recipe.files import ShippedFiles
 from cotswold.simulate.cluster import Cluster
 
 _FILES = ShippedFiles("cotswold.simulate", "cluster", ClusterError)

@@ -11,8 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from cotswold.server.dispatching import Dispatcher
-from cotswold.server.messages import (
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.rank import Rank
+from cotswold.paramserver.core.rank_fanout import Elsewhere, Ranks, name_of
+from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
+from cotswold.paramserver.core.update_sequence import Part
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
+from cotswold.wire import (
     COORDINATOR,
     Alive,
     Join,
@@ -27,13 +34,6 @@ from cotswold.server.messages import (
     ToReplica,
     ToUpdates,
 )
-from cotswold.server.numbering import Part
-from cotswold.server.rank import Rank
-from cotswold.server.ranks import Elsewhere, Ranks, name_of
-from cotswold.server.replica import Pace, Replica, State, StepTask
-from cotswold.server.updating import Updates
-from cotswold.simulate.network import Network
-from cotswold.simulate.process import PlayedProcess
 
 Gradient = Callable[[tuple[int, int], Sequence[float]], list[float]]
 """Of the samples at these places, at these weights."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cotswold.host.process import is_stopped
+from cotswold.host.process_info import is_stopped
 
 WAIT_SECONDS = 20.0
 

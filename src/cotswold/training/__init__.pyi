@@ -1,25 +1,25 @@
-from .job import Job as Job
-from .job import StoreJob as StoreJob
-from .modules import ModuleJob as ModuleJob
-from .modules import open_module_job as open_module_job
-from .networks import LayerNetwork as LayerNetwork
-from .networks import build_layers as build_layers
-from .networks import build_stacks as build_stacks
-from .opening import Resume as Resume
-from .opening import open_job as open_job
-from .pictures import labelled_batches as labelled_batches
-from .pictures import training_maps as training_maps
-from .restore import Trained as Trained
-from .restore import load_stacks as load_stacks
-from .restore import not_begun as not_begun
-from .restore import random_stacks as random_stacks
-from .restore import trained_layers as trained_layers
-from .restore import trained_stacks as trained_stacks
-from .run_stores import kept_store as kept_store
-from .run_stores import source_note as source_note
-from .run_stores import store_of as store_of
-from .sample_spec import SampleSpec as SampleSpec
-from .stores import open_store as open_store
+from .data.sample_spec import SampleSpec as SampleSpec
+from .data.store_batches import labelled_batches as labelled_batches
+from .data.store_batches import training_maps as training_maps
+from .data.stores import open_store as open_store
+from .jobs.create import Resume as Resume
+from .jobs.create import open_job as open_job
+from .jobs.job import Job as Job
+from .jobs.job import StoreJob as StoreJob
+from .jobs.module_job import ModuleJob as ModuleJob
+from .jobs.module_job import open_module_job as open_module_job
+from .jobs.restore import Trained as Trained
+from .jobs.restore import load_stacks as load_stacks
+from .jobs.restore import not_begun as not_begun
+from .jobs.restore import random_stacks as random_stacks
+from .jobs.restore import trained_layers as trained_layers
+from .jobs.restore import trained_stacks as trained_stacks
+from .jobs.run_store import kept_store as kept_store
+from .jobs.run_store import source_note as source_note
+from .jobs.run_store import store_of as store_of
+from .models import LayerNetwork as LayerNetwork
+from .models import build_layers as build_layers
+from .models import build_stacks as build_stacks
 
 __all__ = [
     "Job",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from llvmlite import ir
-from tests.kernels.operations import forced, operands, processors, run, same_bits
-from tests.ops.layers import PLAIN, WIDE, random_map, random_weights
+from tests.support.kernels.operations import forced, operands, processors, run, same_bits
+from tests.support.ops.layers import PLAIN, WIDE, random_map, random_weights
 
 from cotswold import ops
 from cotswold.geometry import Box, Region, Smoothing, StackGeometry

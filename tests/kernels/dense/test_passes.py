@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.dense_passes import PASSES, layer, operands
-from tests.kernels.operations import processors, same_bits
+from tests.support.kernels.dense_passes import PASSES, layer, operands
+from tests.support.kernels.operations import processors, same_bits
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library

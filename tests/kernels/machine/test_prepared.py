@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.kernels.operations import operands, processors, run, same_bits
-from tests.ops.layers import WIDE
+from tests.support.kernels.operations import operands, processors, run, same_bits
+from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window

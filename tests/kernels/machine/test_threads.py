@@ -17,8 +17,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from tests.kernels.operations import DTYPES, KERNELS, forced, operands, run, same_bits
-from tests.ops.layers import WIDE, random_map, random_weights
+from tests.support.kernels.operations import DTYPES, KERNELS, forced, operands, run, same_bits
+from tests.support.ops.layers import WIDE, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
@@ -190,8 +190,8 @@ def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pyt
 FORKS = """
 import os, signal, sys
 import torch
-from tests.kernels.operations import KERNELS, forced, operands, run, same_bits
-from tests.ops.layers import WIDE
+from tests.support.kernels.operations import KERNELS, forced, operands, run, same_bits
+from tests.support.ops.layers import WIDE
 from cotswold.kernels.products import run as products
 products.FLOPS_A_THREAD = 1.0
 torch.set_num_threads(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.ops.layers import random_map
+from tests.support.ops.layers import random_map
 from torch import Tensor
 
 from cotswold import ops

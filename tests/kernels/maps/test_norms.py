@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.kernels.processors import narrower
+from tests.support.kernels.processors import narrower
 from torch import Tensor
 
 from cotswold import ops

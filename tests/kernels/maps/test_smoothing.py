@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.kernels.processors import narrower
-from tests.ops.layers import random_map
+from tests.support.kernels.processors import narrower
+from tests.support.ops.layers import random_map
 from torch import Tensor
 
 from cotswold import ops

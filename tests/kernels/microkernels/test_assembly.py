@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 from llvmlite import binding as llvm
 from llvmlite import ir
-from tests.kernels.processors import ARM
+from tests.support.kernels.processors import ARM
 
 from cotswold.kernels.compile import engine, library
 from cotswold.kernels.compile.emit import Lanes

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 from tests.conftest import FUZZ
-from tests.kernels.operations import OPERATIONS, Pair, forced, operands, processors, run
-from tests.kernels.processors import ARM
-from tests.ops import reference
-from tests.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
+from tests.support.kernels.operations import OPERATIONS, Pair, forced, operands, processors, run
+from tests.support.kernels.processors import ARM
+from tests.support.ops import reference
+from tests.support.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
@@ -230,7 +230,7 @@ def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) ->
     root = Path(__file__).parents[3]
     paths = os.pathsep.join([str(root), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.guarded_pairs", seed, str(FUZZ * 100)],
+        [sys.executable, "-m", "tests.support.kernels.guarded_pairs", seed, str(FUZZ * 100)],
         cwd=root,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
         capture_output=True,

@@ -5,9 +5,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import FUZZ
-from tests.kernels import chains
-from tests.kernels.chains import chain, multiply_add
-from tests.kernels.operations import (
+from tests.support.kernels import chains
+from tests.support.kernels.chains import chain, multiply_add
+from tests.support.kernels.operations import (
     DTYPES,
     KERNELS,
     OPERATIONS,
@@ -20,7 +20,7 @@ from tests.kernels.operations import (
     run,
     same_bits,
 )
-from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers
+from tests.support.ops.layers import DEEP, ODD, SPARSE, WIDE, layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from llvmlite import ir
-from tests.kernels.operations import KERNELS, OPERATIONS, forced, operands, run, same_bits
-from tests.ops.layers import WIDE
+from tests.support.kernels.operations import KERNELS, OPERATIONS, forced, operands, run, same_bits
+from tests.support.ops.layers import WIDE
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import code_cache, library

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, KERNELS, OPERATIONS, Dense, Pair, error, operands, run
-from tests.ops.layers import layers
+from tests.support.kernels.operations import DTYPES, KERNELS, OPERATIONS, Dense, Pair, error, operands, run
+from tests.support.ops.layers import layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window

@@ -7,7 +7,16 @@ import sys
 
 import pytest
 import torch
-from tests.kernels.operations import DTYPES, KERNELS, forced, operands, poisoned, processors, run, same_bits
+from tests.support.kernels.operations import (
+    DTYPES,
+    KERNELS,
+    forced,
+    operands,
+    poisoned,
+    processors,
+    run,
+    same_bits,
+)
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window

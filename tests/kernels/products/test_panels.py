@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, bits, forced, operands, processors, run
+from tests.support.kernels.operations import DTYPES, bits, forced, operands, processors, run
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import processors
-from tests.ops.layers import layers
+from tests.support.kernels.operations import processors
+from tests.support.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
 from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT

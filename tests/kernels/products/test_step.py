@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, Dense, forced, processors, same_bits
 from tests.kernels.products.test_bits import in_a_larger_map
-from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers, random_map, random_weights
+from tests.support.kernels.operations import DTYPES, Dense, forced, processors, same_bits
+from tests.support.ops.layers import DEEP, ODD, SPARSE, WIDE, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
@@ -16,8 +16,8 @@ from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Wi
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
-from cotswold.ops import rule as rules
-from cotswold.ops import step
+from cotswold.ops import sgd_rule as rules
+from cotswold.ops import stack_step as step
 
 BROAD = BlockLocal(MapShape(23, 5, 5), Window(5), Window(5), rows=1, columns=1, depth=203)
 """One block, whose neurons are cut into several tasks."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, processors
-from tests.kernels.shard_updates import CONSTANTS, KINDS, alike, margins_are_whole, vector
+from tests.support.kernels.operations import DTYPES, processors
+from tests.support.kernels.shard_updates import CONSTANTS, KINDS, alike, margins_are_whole, vector
 from torch import Tensor
 
 from cotswold.kernels.available import WrongKernelError

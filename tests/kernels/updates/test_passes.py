@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.operations import DTYPES, processors
-from tests.kernels.shard_updates import KINDS, Operands, alike, margins_are_whole, shard_of
+from tests.support.kernels.operations import DTYPES, processors
+from tests.support.kernels.shard_updates import KINDS, Operands, alike, margins_are_whole, shard_of
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library

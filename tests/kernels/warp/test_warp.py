@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
-from tests.kernels.operations import processors
-from tests.kernels.processors import ARM
+from tests.support.kernels.operations import processors
+from tests.support.kernels.processors import ARM
 
 from cotswold.data.augment import warp
 from cotswold.kernels.available import WrongKernelError

@@ -13,18 +13,18 @@ from typing import TypeVar
 
 import cotswold
 from cotswold.analysis.classification import Classification
-from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.analysis.regression import Regression
-from cotswold.analysis.report import findings, training
+from cotswold.analysis.report import evaluation as findings
+from cotswold.analysis.report import training
+from cotswold.analysis.report.async_sgd import replicas
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
+from cotswold.analysis.report.full_batch import whole_set
 from cotswold.analysis.report.printed_set import printed_set
 from cotswold.analysis.report.render import page_html
-from cotswold.analysis.report.replicas import replicas
-from cotswold.analysis.report.whole_set import whole_set
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
-from cotswold.analysis.words import count, duration, percent, plain, scaled
+from cotswold.analysis.selectivity.results import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.checkpoint import Checkpoints
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
@@ -33,6 +33,7 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
 from cotswold.recipe.schema import PictureData
 from cotswold.run import RunDirectory, read_events
+from cotswold.ui.words import count, duration, percent, plain, scaled
 
 T = TypeVar("T")
 _RECIPE = "The resolved recipe with which the run began; a resume may have given more epochs or another place"

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cotswold.analysis.filter_pictures import filter_tile, places
+from cotswold.analysis.filters import filter_tile, places
+from cotswold.analysis.images import contact_sheet, png_uri, signed
 from cotswold.analysis.layers import Layer, StackLayers
-from cotswold.analysis.noise import noise_share
-from cotswold.analysis.pictures import contact_sheet, png_uri, signed
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
-from cotswold.analysis.stimuli import Ascent, optimal_stimuli
+from cotswold.analysis.report.noise import noise_share
+from cotswold.analysis.selectivity.optimal_stimuli import Ascent, optimal_stimuli
 from cotswold.analysis.unwhiten import unwhitened
-from cotswold.analysis.words import percent
 from cotswold.data import Transform
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
+from cotswold.ui.words import percent
 
 _FILTERS = 64
 _STIMULI = 16

@@ -5,9 +5,9 @@ Knows: which sheets a set has, what each shows. Does not know: how they are made
 
 from __future__ import annotations
 
-from cotswold.analysis.pictures import png_file_uri
+from cotswold.analysis.images import png_file_uri
 from cotswold.analysis.report.blocks import Figure, Image, PageSection
-from cotswold.data.ocr import sheets_of
+from cotswold.data.datasets.japanese_ocr import sheets_of
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import VectorData
 

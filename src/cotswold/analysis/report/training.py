@@ -22,8 +22,8 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
 )
 from cotswold.analysis.run_history import Curve, History, number
-from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
+from cotswold.ui.words import count, duration, percent, plain, scaled
 
 
 def curves(history: History, word: str) -> PageSection:

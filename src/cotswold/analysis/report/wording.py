@@ -6,9 +6,9 @@ Knows: recipes, the start of a run. Does not know: sections.
 from __future__ import annotations
 
 from cotswold.analysis.run_history import History, number
-from cotswold.analysis.words import count
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import FrameData, PictureData, VectorData
+from cotswold.ui.words import count
 
 _NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cotswold.bench.measure import Document, rounded
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.training.budget import stack_budget
+from cotswold.training.jobs.memory_estimate import stack_budget
 
 _SMALL = StackGeometry(
     BlockLocal(MapShape(1, 8, 8), Window(4), Window(4), 1, 1, 4),

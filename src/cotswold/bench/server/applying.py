@@ -28,9 +28,9 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
-from cotswold.optim.updates import Rule
-from cotswold.server.admission import Factors, Pass
+from cotswold.optim.server_rules import Rule
+from cotswold.paramserver.core.admission import Factors, Pass
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 BAR = 0.8
 QUEUES = (1, 4, 16)

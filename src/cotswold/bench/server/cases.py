@@ -19,7 +19,7 @@ from cotswold.bench.server.failover import KILLED, STOPPED, Failover
 from cotswold.bench.server.links import Links
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Road
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
 
 GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "links", "failover")
 MEGA = 1 << 18

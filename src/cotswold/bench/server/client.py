@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from cotswold import wire as m
 from cotswold.bench.server.served import RUN, heard
-from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.post import AnyMessage, Post
-from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
-from cotswold.server import messages as m
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.transport import Endpoint
+from cotswold.wire.messenger import AnyMessage, Post
 
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
 """Kind, shards, examples, buffers of what goes to one server."""

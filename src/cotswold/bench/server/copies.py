@@ -24,7 +24,7 @@ from cotswold.bench.server.exchanging import REPLICA
 from cotswold.bench.server.kept import Kept
 from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
 from cotswold.bench.server.site import OneHost
-from cotswold.cluster.arithmetic import Array
+from cotswold.shards.runtime.arithmetic import Array
 
 BAR, BAR_COPIES = 3.3, 3
 """Processor time of a push with three copies, beside one copy's."""

@@ -20,7 +20,7 @@ from cotswold.bench.server.client import Client
 from cotswold.bench.server.served import Road, Served, endpoint_on, environ_of
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
-from cotswold.server.messages import Shard
+from cotswold.wire import Shard
 
 ASKED = "asked for"
 """What replicas would do where no server kept them waiting."""

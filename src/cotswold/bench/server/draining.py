@@ -17,12 +17,12 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED, added
 from cotswold.bench.measure import interleaved, rounded
 from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
-from cotswold.cluster.arithmetic import NumpyArithmetic
-from cotswold.optim.updates import Rule
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.messages import COORDINATOR, Applied, Order, Shard, Update, Write
-from cotswold.server.shard import Server
-from cotswold.server.updating import Updates
+from cotswold.optim.server_rules import Rule
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import NumpyArithmetic
+from cotswold.wire import COORDINATOR, Applied, Order, Shard, Update, Write
 
 FLOAT_BYTES = 4
 COLUMNS = 64

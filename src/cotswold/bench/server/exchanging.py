@@ -24,8 +24,8 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.raw import RawPeer
 from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
-from cotswold.cluster.arithmetic import Array, raw
 from cotswold.host import Token
+from cotswold.shards.runtime.arithmetic import Array, raw
 
 SOCKET_BAR, MEMORY_BAR = 0.8, 0.5
 COLUMNS = 1024

@@ -18,9 +18,9 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED, added, beside_fastest_dense
 from cotswold.bench.measure import rates, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, giga
-from cotswold.cluster.arithmetic import NumpyArithmetic
-from cotswold.optim.updates import Rule
-from cotswold.server import admission
+from cotswold.optim.server_rules import Rule
+from cotswold.paramserver.core import admission
+from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 
 BAR = 0.8
 FLOAT_BYTES = 4

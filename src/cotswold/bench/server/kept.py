@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from cotswold import wire as m
 from cotswold.bench.server.served import (
     RUN,
     Model,
@@ -23,16 +24,15 @@ from cotswold.bench.server.served import (
     write_zeros,
 )
 from cotswold.bench.server.site import Site
-from cotswold.cluster.description import Description
-from cotswold.cluster.messages import Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage, Post
-from cotswold.cluster.routed_post import RoutedPost
-from cotswold.cluster.state import Place
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, is_readable
-from cotswold.server import messages as m
-from cotswold.server.control.settings import Control
-from cotswold.server.copies.copying import Copying, Way
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.settings import Copying, Way
+from cotswold.replication.run_description import Description
+from cotswold.wire.lifecycle import Counts, Finish, Serving
+from cotswold.wire.messenger import AnyMessage, Post
 
 CONTROLLER = "controller-0"
 _SECONDS, _WAIT_SECONDS = 30.0, 0.1

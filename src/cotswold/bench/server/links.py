@@ -34,12 +34,12 @@ from cotswold.bench.server.crowd import name_of
 from cotswold.bench.server.kept import Kept
 from cotswold.bench.server.served import Model, forked
 from cotswold.bench.server.site import DATA, LinkedHosts
-from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
-from cotswold.server.copies.copying import Way
-from cotswold.server.messages import Shard
+from cotswold.replication.replica.settings import Way
 from cotswold.testing.hosts import Hosts, why_not
+from cotswold.transport import Endpoint
+from cotswold.wire import Shard
 
 PUSHES, PULLS = "pushes", "pulls"
 BARS: Mapping[Way, float] = {"star": 0.45, "chain": 0.9}

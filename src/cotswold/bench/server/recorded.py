@@ -1,7 +1,7 @@
 """Traffic that servers of a run have written down, as what each replica did: pushes and pulls in order.
 
-Knows: the files of `cluster.roles.traffic`, what in them is not as it should be. Does not know: how it is
-replayed.
+Knows: the files of `paramserver.runtime.traffic_log`, what in them is not as it should be. Does not know:
+how it is replayed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from cotswold.cluster.roles.traffic import FOLDER, VERSION
 from cotswold.errors import UserError
-from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.messages import Shard
+from cotswold.optim.server_rules import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.paramserver.runtime.traffic_log import FOLDER, VERSION
+from cotswold.wire import Shard
 
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
 _PUSH, _PULL = "push", "pull"

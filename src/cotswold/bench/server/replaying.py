@@ -29,10 +29,10 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
 from cotswold.bench.server.recorded import Event, Recorded, read
 from cotswold.bench.server.served import Model, Road, Served, forked
-from cotswold.cluster.layout import dealt
 from cotswold.host import keep_freed_bytes
-from cotswold.optim.updates import Deltas
-from cotswold.server.messages import Shard
+from cotswold.optim.server_rules import Deltas
+from cotswold.shards.runtime.layout import dealt
+from cotswold.wire import Shard
 
 Form = Literal["as recorded", "whole", "factors"]
 FORMS: tuple[Form, ...] = ("whole", "factors")

@@ -25,11 +25,11 @@ from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
 from cotswold.bench.server.served import Model, Road, Served, forked
-from cotswold.cluster.work import Slot
 from cotswold.ops import images_last
-from cotswold.training.flat import FlatModule
+from cotswold.shards.runtime.work import Slot
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import loss_of
-from cotswold.training.restore import supervised_network
 
 RECIPE = "adam-mnist"
 BAR = 0.95

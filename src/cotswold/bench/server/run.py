@@ -16,7 +16,7 @@ from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, in_processes, unhe
 from cotswold.bench.measure import Document, document
 from cotswold.errors import UserError
 from cotswold.host import granted_cores
-from cotswold.server.control.settings import MOST_COPIES
+from cotswold.replication.controller.settings import MOST_COPIES
 
 _SECONDS, _QUICK_SECONDS = 3.0, 0.5
 """Of a replay."""

@@ -2,7 +2,8 @@
 
 Knows: how a server is started, given a vector, sessions and rates; roads. Does not know: what is measured.
 
-The server is that of `cotswold train` (`cluster.roles.server`), forked as there. This process is its
+The server is that of `cotswold train` (`paramserver.runtime.server_process`), forked as there. This
+process is its
 coordinator; whoever pushes and pulls has an endpoint of its own (`client`), here or in another process.
 """
 
@@ -19,29 +20,29 @@ from typing import Literal
 
 import numpy as np
 
-from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.layout import shards_of
-from cotswold.cluster.messages import Count, Counts, Finish, Serving
-from cotswold.cluster.post import AnyMessage, Letter, Moved, Post
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.updates import said
-from cotswold.cluster.transport import Endpoint, Lost
-from cotswold.cluster.work import Slot
+from cotswold import wire as m
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
-from cotswold.optim.updates import Rule, Sgd
-from cotswold.server import messages as m
-from cotswold.server.asynchronous import Asynchronous, Room
-from cotswold.server.staleness import Staleness
+from cotswold.optim.server_rules import Rule, Sgd
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.shards.runtime.arithmetic import raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
+from cotswold.transport import Endpoint, Lost
+from cotswold.wire.lifecycle import Count, Counts, Finish, Serving
+from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
 _PRELOADED = (
     "torch",
-    "cotswold.cluster.roles.server",
-    "cotswold.cluster.roles.keeper",
-    "cotswold.cluster.roles.controller",
+    "cotswold.paramserver.runtime.server_process",
+    "cotswold.replication.runtime.server_process",
+    "cotswold.replication.runtime.controller_process",
     "cotswold.bench.server.crowd",
     "cotswold.bench.server.raw",
     "cotswold.bench.server.replaying",
@@ -188,7 +189,12 @@ class Served:
             "reach": reach_of(self.road).said(),
             "updates": self.model.told,
         }
-        return Call(name, "cotswold.cluster.roles.server:main", arguments, environ_of(self.road, self.token))
+        return Call(
+            name,
+            "cotswold.paramserver.runtime.server_process:main",
+            arguments,
+            environ_of(self.road, self.token),
+        )
 
     def _serving(self, message: AnyMessage) -> None:
         if isinstance(message, Serving):

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, reach_of
-from cotswold.cluster.roles.clients import scoped
-from cotswold.cluster.roles.own_host import Reach
-from cotswold.cluster.roles.ways import REPLICATION, UPDATES
-from cotswold.cluster.transport import Endpoint
 from cotswold.host import Call, Token
 from cotswold.host.processes import function_of
 from cotswold.host.token import VARIABLE
-from cotswold.server.messages import COORDINATOR
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.programs import PROGRAMS
+from cotswold.replication.runtime.client_names import scoped
+from cotswold.replication.runtime.networks import REPLICATION, UPDATES
 from cotswold.testing.hosts import Hosts
 from cotswold.testing.namespaces import entered
+from cotswold.transport import Endpoint
+from cotswold.wire import COORDINATOR
 
 DATA, ORDERS = 0, 1
 """Cards of a host."""
@@ -67,7 +68,7 @@ class OneHost:
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """Of a process with a role of the cluster."""
         arguments = {"name": name, "reach": reach_of(self.road).said(), **told}
-        return Call(name, f"cotswold.cluster.roles.{role}:main", arguments, environ_of(self.road, self.token))
+        return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class LinkedHosts:
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = Reach(towards, encrypt=False, apart=True, at=at).said()
         arguments = {"name": name, "reach": reach, **roads, **told}
-        return self.on(host, name, f"cotswold.cluster.roles.{role}:main", arguments)
+        return self.on(host, name, PROGRAMS[role], arguments)
 
     def on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:
         """Of any function, on a host."""

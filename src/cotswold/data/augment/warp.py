@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from cotswold.data.augment import exact
-from cotswold.data.augment.draws import Float32, Keys, uniform
-from cotswold.data.augment.moves import Maps
+from cotswold.data.augment import portable_math as exact
+from cotswold.data.augment.geometric import Maps
+from cotswold.data.augment.random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
 from cotswold.kernels.available import chosen, or_torch
 from cotswold.kernels.warp import FAR, Field, Fill, Pictures

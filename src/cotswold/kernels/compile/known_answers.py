@@ -111,7 +111,7 @@ class Products:
 def moved(
     filters: Array, momentum: Array, gradient: Array, constants: tuple[float, float, float]
 ) -> tuple[Array, Array, Array]:
-    """Filters, momentum and norms after a step: the rule of `ops.rule.move`."""
+    """Filters, momentum and norms after a step: the rule of `ops.sgd_rule.move`."""
     kept, rate, longest = constants
 
     def norm(values: Array) -> Array:

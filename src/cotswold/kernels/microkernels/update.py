@@ -1,7 +1,7 @@
 """The step of a stack's filters, written for some neurons of a block whose gradient is in scratch.
 
-Knows: the rule of `ops.rule.move`, four passes over one field's filters, gradient and momentum, all in cache.
-Does not know: where the gradient came from.
+Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in
+cache. Does not know: where the gradient came from.
 
 Neurons are the lanes, so that every sum over a filter is one chain, in the order of its weights.
 """
@@ -18,7 +18,7 @@ from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, 
 WIDEST = 4
 """Vectors of neurons that pass at once: as many chains as a multiply-add takes cycles."""
 TINY = 1e-30
-"""What is added to a divisor that may be 0, as in `ops.rule`."""
+"""What is added to a divisor that may be 0, as in `ops.sgd_rule`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,7 +126,7 @@ def step(
 
     ``decoding`` and ``encoding`` are each a δ and an input, of the same strides in both. ``constants`` are
     float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
-    rule is that of `ops.rule.move`.
+    rule is that of `ops.sgd_rule.move`.
     """
     delta, x = decoding
     assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have the same pitches"

@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
-from cotswold.host.process import is_stopped, kill, usage_of
-from cotswold.launch import own_log
+from cotswold.host.process_info import is_stopped, kill, usage_of
+from cotswold.launch import rank_log as own_log
 from cotswold.launch.signed_store import SignedStore
-from cotswold.launch.watch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.launch.watch.failure_detector import TICK_SECONDS, Heartbeat
 from cotswold.launch.watch.role import Role
 from cotswold.launch.watch.verdict import Verdict
 

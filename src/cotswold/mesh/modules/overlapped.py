@@ -15,7 +15,7 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.geometry.box import NOTHING
 from cotswold.mesh.maps.exchange import Exchange
-from cotswold.ops.activated import bias_gradient
+from cotswold.ops.fused_activation import bias_gradient
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import encode
 from cotswold.ops.order import arranged

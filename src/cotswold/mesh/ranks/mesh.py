@@ -22,8 +22,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
-from cotswold.host.channel import Channel
-from cotswold.host.stream import MessageStream
+from cotswold.host.ipc.shared_memory_channel import Channel
+from cotswold.host.ipc.tcp_channel import MessageStream
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.agreement import Agreement
 from cotswold.mesh.transport.buffers import Buffers

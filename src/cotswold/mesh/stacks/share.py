@@ -25,7 +25,7 @@ from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.order import arranged
 from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
-from cotswold.ops.rule import reciprocal
+from cotswold.ops.sgd_rule import reciprocal
 
 
 @dataclass(frozen=True, eq=False)

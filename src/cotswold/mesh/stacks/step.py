@@ -15,11 +15,11 @@ from cotswold.geometry import Smoothing
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.stacks.share import Responses, Share
 from cotswold.ops import StackObjective, StackReport, StackState, StepRule
-from cotswold.ops import rule as rules
+from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.pooling import pool_backward
-from cotswold.ops.step import InMemoryPasses, dot, total
+from cotswold.ops.stack_step import InMemoryPasses, dot, total
 
 
 def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:

@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.host.channel import Channel
-from cotswold.host.interface import address_for_peers
-from cotswold.host.listener import Listener, TcpListener, call, call_tcp
-from cotswold.host.shared_memory import is_supported
-from cotswold.host.stream import MessageStream
+from cotswold.host.ipc.listener import Listener, TcpListener, call, call_tcp
+from cotswold.host.ipc.shared_memory import is_supported
+from cotswold.host.ipc.shared_memory_channel import Channel
+from cotswold.host.ipc.tcp_channel import MessageStream
+from cotswold.host.network import address_for_peers
 from cotswold.host.token import Token, is_signed, sign
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.host.messages import Messages
+from cotswold.host.ipc.tagged_messages import Messages
 from cotswold.mesh.transport.transport import Expected
 
 

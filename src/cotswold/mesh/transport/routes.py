@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.host.channel import Channel
-from cotswold.host.stream import MOST_BYTES, MessageStream
+from cotswold.host.ipc.shared_memory_channel import Channel
+from cotswold.host.ipc.tcp_channel import MOST_BYTES, MessageStream
 from cotswold.mesh.transport.own_connections import MessageTransport
 from cotswold.mesh.transport.torch_messages import PointToPoint
 from cotswold.mesh.transport.transport import Transport

@@ -1,3 +1,5 @@
+from .autotune import dense_add as dense_add
+from .autotune import dense_outputs as dense_outputs
 from .spec import ACTIVATIONS as ACTIVATIONS
 from .spec import LOSSES as LOSSES
 from .spec import OUTPUTS as OUTPUTS
@@ -5,8 +7,6 @@ from .spec import DenseActivation as DenseActivation
 from .spec import DenseLoss as DenseLoss
 from .spec import DenseOutput as DenseOutput
 from .spec import DenseSpec as DenseSpec
-from .ways import dense_add as dense_add
-from .ways import dense_outputs as dense_outputs
 
 __all__ = [
     "ACTIVATIONS",

@@ -1,14 +1,14 @@
 from .approximate_wolfe import ApproximateWolfe as ApproximateWolfe
+from .base import Ask as Ask
+from .base import Line as Line
+from .base import Outcome as Outcome
+from .base import Search as Search
+from .base import Start as Start
+from .base import Trial as Trial
 from .bunyip import BunyipSearch as BunyipSearch
-from .rounded import RoundedWolfe as RoundedWolfe
-from .rounded import suited as suited
+from .hybrid import RoundedWolfe as RoundedWolfe
+from .hybrid import suited as suited
 from .strong_wolfe import StrongWolfe as StrongWolfe
-from .trial import Ask as Ask
-from .trial import Line as Line
-from .trial import Outcome as Outcome
-from .trial import Search as Search
-from .trial import Start as Start
-from .trial import Trial as Trial
 
 __all__ = [
     "ApproximateWolfe",

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from math import isfinite
 
-from cotswold.optim.search.trial import Ask, Line, Outcome, Start, Trial
+from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
 
 
 @dataclass(frozen=True)

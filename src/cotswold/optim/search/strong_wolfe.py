@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import copysign, inf, sqrt
 
-from cotswold.optim.search.trial import Ask, Line, Outcome, Start, Trial
+from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from cotswold.recipe.limits import at_most
+from cotswold.recipe.bounds import at_most
 from cotswold.recipe.schema.fields import Section, Text
 
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from cotswold.recipe.limits import at_most
+from cotswold.recipe.bounds import at_most
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
 
 LOOPBACK = "127.0.0.1"

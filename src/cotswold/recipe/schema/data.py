@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from cotswold.recipe.limits import at_most, items
+from cotswold.recipe.bounds import at_most, items
 from cotswold.recipe.schema.augment import Colour, Transform
 from cotswold.recipe.schema.fields import ByteSize, Features, Fraction, Pair, Samples, Section, Text, Texts
 

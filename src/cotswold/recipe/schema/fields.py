@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cotswold.errors import RecipeError
-from cotswold.recipe.limits import at_most, characters, items
+from cotswold.recipe.bounds import at_most, characters, items
 
 Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
 Pair = Annotated[

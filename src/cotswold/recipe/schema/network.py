@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.recipe.limits import items
+from cotswold.recipe.bounds import items
 from cotswold.recipe.schema.fields import (
     Channels,
     Features,

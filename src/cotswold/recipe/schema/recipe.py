@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
-from cotswold.recipe.limits import VALUES_MAX, at_most, items, shown
+from cotswold.recipe.bounds import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.copies import check_copies
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData

@@ -4,7 +4,7 @@ Knows: the fields of each strategy. Does not know: what a strategy does with the
 
 A strategy is a class with its name as the literal type of ``strategy``, listed in the union `Training`; its
 objective is a class in the union `Objective`. A strategy from another package derives its section from one
-of these, and joins by an entry point (`recipe.joining`).
+of these, and joins by an entry point (`recipe.plugins`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from cotswold.recipe.limits import at_most, items
+from cotswold.recipe.bounds import at_most, items
 from cotswold.recipe.schema.fields import (
     Fraction,
     NotNegative,
@@ -409,7 +409,7 @@ STRATEGIES: list[type[SharedTraining]] = [
     BatchTraining,
     DownpourTraining,
 ]
-"""All of them; those of other packages join (`recipe.joining`)."""
+"""All of them; those of other packages join (`recipe.plugins`)."""
 
 
 class OfStrategy(dict[str, object]):

@@ -1,0 +1,47 @@
+"""Filters of a stack as small pictures, drawn from blocks all over its map.
+
+Knows: how filters lie in a stack, how signed values become colours. Does not know: pages, figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.analysis.images import signed
+from cotswold.nn import SparseAutoencoderStack
+
+
+@dataclass(frozen=True)
+class FilterPlace:
+    """A filter of a stack: the row and column of its block, its number within the block."""
+
+    block_y: int
+    block_x: int
+    neuron: int
+
+
+def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
+    """At most so many filters of a grid of blocks, drawn at random without repetition, in order.
+
+    The same ones every time.
+    """
+    total = grid[0] * grid[1] * neurons
+    chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
+    found = (divmod(int(index), neurons) for index in sorted(chosen))
+    return [FilterPlace(*divmod(block, grid[1]), neuron) for block, neuron in found]
+
+
+def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.float32]:
+    """The weights of a filter, ``(channel, y, x)``."""
+    layer = stack.geometry.filters
+    one = stack.filters[place.block_y, place.block_x, :, :, place.neuron].detach().float().cpu().numpy()
+    found: NDArray[np.float32] = one.reshape(layer.y.size, layer.x.size, layer.input.channels)
+    return found.transpose(2, 0, 1)
+
+
+def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
+    """A filter as an RGB picture ``(field_y, field_x, 3)``, scaled by itself: 0 is mid-grey."""
+    return signed(filter_weights(stack, place))

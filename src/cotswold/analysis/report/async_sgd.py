@@ -1,0 +1,220 @@
+"""The section on replicas: curves against time, staleness, who was there, what became of the samples.
+
+Knows: the history of a run of strategy `downpour`. Does not know: networks, rules, processes.
+"""
+
+from __future__ import annotations
+
+from cotswold.analysis.learning_curves import thinned
+from cotswold.analysis.plots import Line, Scale, plot
+from cotswold.analysis.report.blocks import (
+    Block,
+    Drawing,
+    Facts,
+    Figure,
+    FigureGrid,
+    Heading,
+    PageSection,
+    Paragraph,
+    Table,
+    TableCell,
+    row,
+)
+from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.ui.words import count, duration, percent, plain, scaled
+from cotswold.words import counted
+
+_SECONDS = "seconds of training"
+_RULES = {
+    "sgd": "SGD",
+    "momentum": "SGD with momentum",
+    "adagrad": "Adagrad, whose sums all replicas share",
+}
+_FATES = (
+    ("counted", "Counted", "every server has applied their updates"),
+    ("torn", "Torn", "some servers have applied them, others have not"),
+    ("refused", "Refused", "no server has taken them: not finite, or too stale"),
+    ("lost", "Lost", "a replica or a server ended; they were handed out again, or left out"),
+    ("left_out", "Left out", "nobody had them when the epoch ended"),
+)
+_KINDS = {"gradient": "gradients", "delta": "deltas"}
+_LOSSES_MOST = 30
+_FINAL = ("counted", "torn", "refused", "left_out")
+"""What is lost is handed out again, and so in one of these, too."""
+
+
+def replicas(recipe: Recipe, history: History) -> PageSection | None:
+    """None for other strategies, and before anything is learnt."""
+    training, phase = recipe.training, history.phases.get(0)
+    if not isinstance(training, DownpourTraining) or phase is None or not phase.training.get("loss"):
+        return None
+    curves = [_learning(phase, name) for name in ("loss", "accuracy")]
+    more = [
+        _figure(
+            phase,
+            "staleness",
+            [("staleness", "mean"), ("staleness_most", "most")],
+            "updates",
+            _STALE,
+            "symlog",
+        ),
+        _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Replicas that had joined"),
+        _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Updates that waited on the servers"),
+    ]
+    figures = [each for each in (*curves, *more) if each is not None]
+    blocks: list[Block] = [FigureGrid(figures), FigureGrid([Facts(_facts(recipe, training, history, phase))])]
+    fates = _fates(phase)
+    if fates:
+        blocks += [
+            Heading("What became of the samples"),
+            Table(["", ""], fates, "words"),
+            Paragraph(_SHARES, "note"),
+        ]
+    pushed = _pushed(phase)
+    if pushed:
+        blocks += [Heading("What replicas pushed"), Table(["", ""], pushed, "words")]
+    if history.losses:
+        blocks += [Heading("Servers and their disks"), Table(["seconds", ""], _losses(history), "words")]
+    return PageSection("Replicas", "replicas", blocks)
+
+
+_STALE = (
+    "Staleness: how many updates a shard had had since the parameters were pulled that an update was "
+    "computed from; the mean and the greatest of all updates so far"
+)
+_SHARES = (
+    "Parts are of all samples of the epochs that have ended or are on; what is lost and handed out again is "
+    "also where it came to in the end."
+)
+
+
+def _learning(phase: PhaseHistory, name: str) -> Figure | None:
+    """Training and validation against seconds."""
+    lines = [
+        Line(label, x, y, colour=colour, dots=len(x) < 40)
+        for colour, (label, curves) in enumerate(
+            (("training", phase.training), ("validation", phase.validation))
+        )
+        for x, y in [_against_seconds(curves, name)]
+        if x
+    ]
+    if not lines:
+        return None
+    drawn = plot(f"replicas-{name}", lines, x=_SECONDS, y=name)
+    return Figure(Drawing(drawn), f"{name.capitalize()} against time")
+
+
+def _figure(
+    phase: PhaseHistory,
+    identity: str,
+    named: list[tuple[str, str]],
+    unit: str,
+    caption: str,
+    scale: Scale = "linear",
+) -> Figure | None:
+    """Some curves of training against seconds, from 0."""
+    lines = [
+        Line(label, x, y, colour=colour, dots=len(x) == 1)
+        for colour, (name, label) in enumerate(named)
+        for x, y in [_against_seconds(phase.training, name)]
+        if x
+    ]
+    if not lines or not any(max(line.y) for line in lines):
+        return None
+    drawn = plot(f"replicas-{identity}", lines, x=_SECONDS, y=unit, bottom=0, scale=scale)
+    return Figure(Drawing(drawn), caption)
+
+
+def _against_seconds(curves: dict[str, Curve], name: str) -> tuple[list[float], list[float]]:
+    values, at = curves.get(name, Curve()), curves.get("training_seconds", Curve())
+    common = Curve({step: values.points[step] for step in values.steps if step in at.points})
+    if not common:
+        return [], []
+    steps, shown = thinned(common)
+    return [at.points[step] for step in steps], shown
+
+
+def _facts(
+    recipe: Recipe, training: DownpourTraining, history: History, phase: PhaseHistory
+) -> list[tuple[str, str]]:
+    cluster = recipe.cluster
+    last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
+    asked = f"{counted(cluster.workers, 'replica')}, {counted(cluster.servers, 'server')}"
+    if cluster.parameter_servers is not None:
+        asked = (
+            f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
+        )
+    found = [
+        ("Processes asked for", asked),
+        ("Rule on the servers", _RULES.get(training.rule, training.rule)),
+        ("Learning rate", plain(training.learning_rate)),
+        ("Steps between pulls, between pushes, at least", f"{training.fetch_every}, {training.push_every}"),
+        ("Bound of staleness", "none" if training.staleness is None else _bound(training)),
+        ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
+    ]
+    since = ", since it was resumed" if history.resumptions else ""
+    for name, label, shown in (
+        ("push_samples", f"Samples in a push, on average{since}", plain),
+        ("updates", "Updates applied, each shard's by itself", count),
+        ("staleness", f"Mean staleness{since}", plain),
+        ("staleness_most", f"The greatest{since}", count),
+        ("longest_window_seconds", f"The oldest change that was on no disk{since}", duration),
+    ):
+        if name in last:
+            found.append((label, shown(last[name])))
+    wire = number(history.end, "wire_bytes")
+    if wire:
+        found.append(("Sent by the coordinator", scaled(wire, "B")))
+    revived = history.happened.get("cluster_revived", 0)
+    if revived:
+        found.append(("Parts of the parameters that went on from disks", count(revived)))
+    lost = history.happened.get("cluster_lost", 0)
+    if lost:
+        found.append(("Replicas that were lost, and started again", count(lost)))
+    return found
+
+
+def _bound(training: DownpourTraining) -> str:
+    return f"{training.staleness}, beyond which updates {_BEYOND[training.stale or 'wait']}"
+
+
+_BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
+
+
+def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
+    """A row a layer: bytes of each kind of update."""
+    layers = phase.ended.get("pushed")
+    return [
+        row(
+            str(layer),
+            ", ".join(
+                f"{scaled(float(each), 'B')} as {_KINDS.get(kind, kind)}" for kind, each in kinds.items()
+            ),
+        )
+        for layer, kinds in (layers.items() if isinstance(layers, dict) else ())
+        if isinstance(kinds, dict)
+    ]
+
+
+def _losses(history: History) -> list[list[TableCell]]:
+    """A row for each time that something was lost, or that a disk took nothing."""
+    rows = [row(plain(seconds), sentence) for seconds, sentence in history.losses[-_LOSSES_MOST:]]
+    before = len(history.losses) - len(rows)
+    return [row("", f"{count(before)} more before these"), *rows] if before else rows
+
+
+def _fates(phase: PhaseHistory) -> list[list[TableCell]]:
+    """A row for each thing that may become of a sample."""
+    known = {name: number(phase.ended, name) for name, _, _ in _FATES}
+    if not any(known.values()):
+        known = {name: curve.values[-1] for name, _, _ in _FATES if (curve := phase.training.get(name))}
+    whole = sum(known.get(name) or 0.0 for name in _FINAL)
+    if not whole:
+        return []
+    return [
+        [TableCell(label), TableCell(f"{count(value)} ({percent(value / whole, 2)})", said)]
+        for name, label, said in _FATES
+        for value in [known.get(name) or 0.0]
+    ]

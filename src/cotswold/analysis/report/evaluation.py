@@ -1,0 +1,284 @@
+"""Sections on what was learnt: the selectivity table, portraits of neurons, the errors of a classifier.
+
+Knows: evaluations. Does not know: networks, events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from cotswold.analysis.classification import Classification, Example
+from cotswold.analysis.layers import Layer
+from cotswold.analysis.regression import Regression
+from cotswold.analysis.report.blocks import (
+    Beside,
+    Block,
+    Details,
+    Figure,
+    FigureGrid,
+    Heading,
+    Image,
+    Missing,
+    PageSection,
+    Paragraph,
+    Table,
+    TableCell,
+    row,
+)
+from cotswold.analysis.selectivity.results import (
+    THIS_NETWORK,
+    Evaluation,
+    Exemplar,
+    ObjectSelectivity,
+    Portrait,
+)
+from cotswold.analysis.selectivity.scores import LayerSelectivity
+from cotswold.ui.words import count, percent, plain
+
+
+def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
+    """The table in the shape of the paper's Table 2, and a longer one for every layer."""
+    if evaluation is None or not evaluation.objects:
+        text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
+        command = f"cotswold evaluate {run} --positives A --negatives B"
+        return PageSection("Selectivity", "selectivity", [Missing(text, command)])
+    objects = evaluation.objects
+    layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
+    baselines = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
+    oracle = any(found.oracle for found in objects)
+    head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean picture"] if oracle else [])]
+    body = []
+    for found in objects:
+        best = found.compared[found.winner]
+        by_name = {layer.layer: layer for layer in found.network}
+        cells = row(found.name, percent(found.guess))
+        cells += [_cell(by_name.get(name), best) for name in layers]
+        cells += [_cell(_best(of(found)), best) for of in baselines.values()]
+        cells += [_cell(found.oracle)] if oracle else []
+        body.append(cells)
+    columns = [*baselines, *(["Mean picture"] if oracle else [])]
+    blocks: list[Block] = [*map(_result, objects), Table(head, body)]
+    blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
+    return PageSection("Selectivity", "selectivity", blocks)
+
+
+_COLUMNS: dict[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]] = {
+    "Random": lambda found: found.random,
+    "k-means": lambda found: found.dictionary,
+    "Control": lambda found: found.control,
+}
+_WHOSE = {
+    THIS_NETWORK: "this network",
+    "random filters": "a network of random filters",
+    "k-means": "a k-means dictionary in the last stack",
+    "control": "the control, a network trained on other pictures",
+}
+
+
+def _result(found: ObjectSelectivity) -> Paragraph:
+    """Who tells an object best, in one sentence."""
+    compared, winner = found.compared, found.winner
+    best = compared[winner]
+    said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
+    if winner != THIS_NETWORK:
+        said += f"; the best of this network has {percent(compared[THIS_NETWORK].held_out)}"
+    return Paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
+
+
+def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
+    """How the figures of the table came about."""
+    objects = evaluation.objects
+    tests = "; ".join(
+        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without, weighing "
+        f"{found.weights.positives:.3f} to {found.weights.negatives:.3f}"
+        for found in objects
+    )
+    said = (
+        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures. Lower "
+        "figure: neuron and threshold chosen on one half of the pictures, measured on the other, mean ± "
+        f"standard deviation over {objects[0].best.measurements} choices. Marked: the best held out. "
+        f"Pictures: {tests}. Network: that of step {count(evaluation.step)}."
+    )
+    made = next((found.clustering for found in objects if found.clustering is not None), None)
+    if made is not None:
+        settled = "settled" if made.converged else "had not settled, and was ended,"
+        passes = f"{made.passes} passes over {count(made.pictures)} pictures"
+        said += f" The k-means dictionary {settled} after {passes}."
+    if oracle:
+        said += " The mean picture has seen the labels, and does not compete."
+    return Paragraph(said, "note")
+
+
+def _stack_headings(names: Sequence[str]) -> list[str]:
+    """Stack 1, Stack 2; the part of a stack is named where several of one stack were tested."""
+    layers = [Layer.named(name) for name in names]
+    several = len({layer.stack for layer in layers}) < len(layers)
+    return [f"Stack {layer.stack + 1}" + (f"\n{_PARTS[layer.part]}" if several else "") for layer in layers]
+
+
+def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
+    """What the headings stand for."""
+    parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
+    said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
+    said += [f"{name}: {_BASELINES[name]}" for name in baselines]
+    return Paragraph("; ".join(said) + ".", "note")
+
+
+_PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
+_BASELINES = {
+    "Random": "the best in a network of random filters",
+    "k-means": "the best word of a k-means dictionary",
+    "Control": "the best in a network trained on other pictures",
+    "Mean picture": "the mean of the positives as a linear filter",
+}
+
+
+def layer_title(name: str) -> str:
+    """A layer as people call it: `2.pooled` is stack 2 where pooling units are the ones tested."""
+    layer = Layer.named(name)
+    words = {"filters": " (filters)", "pooled": "", "output": " (normalised)"}
+    return f"stack {layer.stack + 1}{words[layer.part]}"
+
+
+def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
+    return max(layers, key=lambda layer: layer.held_out, default=None)
+
+
+def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> TableCell:
+    """Both figures of a layer, which stands out where it is the ``best``."""
+    if layer is None:
+        return TableCell("–")
+    below = f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}"
+    return TableCell(percent(layer.best[0].accuracy), below, best=layer is best)
+
+
+def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
+    body = []
+    for found in objects:
+        for kind, layers in (
+            ("this net", found.network),
+            ("random net", found.random),
+            ("k-means", found.dictionary),
+            ("control", found.control),
+        ):
+            for layer in layers:
+                place = ", ".join(str(index) for index in layer.best[0].neuron)
+                body.append(
+                    row(
+                        found.name,
+                        kind,
+                        layer_title(layer.layer),
+                        count(layer.neurons),
+                        count(layer.constant),
+                        f"({place})",
+                        percent(layer.best[0].accuracy),
+                        f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}",
+                    )
+                )
+    head = [
+        "Object",
+        "Net",
+        "Layer",
+        "Neurons",
+        "Constant",
+        "Best at (map, y, x)",
+        "All pictures",
+        "Held out",
+    ]
+    return Details("Every layer", Table(head, body))
+
+
+def portraits(evaluation: Evaluation | None) -> PageSection | None:
+    """The most selective neurons: optimal stimulus, pictures that excite them most and least."""
+    found = [o for o in evaluation.objects if o.portraits] if evaluation else []
+    if not found:
+        return None
+    note = Paragraph(
+        "Left: the picture of fixed norm that a neuron answers most strongly, found by gradient ascent on "
+        "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
+        "or from noise where none were given. "
+        "Right: test pictures at both ends of its answers; green frames mark positives.",
+        "note",
+    )
+    blocks: list[Block] = []
+    for number, one in enumerate(found):
+        about = [note] if number == 0 else []
+        blocks.append(Heading(one.name.capitalize()))
+        if one.mean_positive:
+            mean = Image(one.mean_positive, f"mean of the pictures of {one.name}")
+            blocks.append(Beside(Figure(mean, "Mean positive picture"), about))
+        else:
+            blocks += about
+        blocks += map(_portrait, one.portraits)
+    return PageSection("The most selective neurons", "neurons", blocks)
+
+
+def _portrait(portrait: Portrait) -> Beside:
+    place = ", ".join(str(index) for index in portrait.neuron)
+    name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
+    said = (
+        f"Accuracy on all pictures {percent(portrait.accuracy)}; correlation with the mean positive picture "
+        f"{portrait.correlation:.2f}"
+    )
+    if portrait.percentile is not None:
+        share = percent(portrait.percentile / 100)
+        said += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
+    if portrait.percentile_random is not None:
+        said += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
+    blocks: list[Block] = [Heading(name, level=4), Paragraph(said + ".", "note")]
+    if portrait.most:
+        blocks += [Heading("Most exciting", level=4), _strip(portrait.most)]
+        blocks += [Heading("Least exciting", level=4), _strip(portrait.least)]
+    return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
+
+
+def _strip(exemplars: Iterable[Exemplar]) -> FigureGrid:
+    figures = [
+        Figure(Image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
+        for one in exemplars
+    ]
+    return FigureGrid(figures, "strip")
+
+
+def classification(found: Classification | None, run: str, word: str) -> PageSection:
+    """Confusion matrix and example pictures of a supervised run; ``word`` is what its samples are called."""
+    if found is None:
+        text = f"No test {word} have been classified yet. To classify them, run"
+        return PageSection("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
+    rows = []
+    for label, answers in enumerate(found.confusion):
+        total = max(1, sum(answers))
+        cells = [TableCell(count(value) if value else "·", part=value / total) for value in answers]
+        rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
+    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are right."
+    head = ["True class ↓, answer →", "Right", *found.classes]
+    blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
+    if found.right:
+        blocks += [Heading("Right"), _examples(found.right, right=True)]
+    if found.wrong:
+        blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
+    return PageSection("Classification", "classification", blocks)
+
+
+def regression(found: Regression | None, run: str) -> PageSection:
+    """Errors of the numbers that a supervised run predicts."""
+    if found is None:
+        text = "The errors of its predictions have not been measured yet. To measure them, run"
+        return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
+    lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
+    rows = [
+        row(str(number), plain(error), plain(root), "·" if part is None else percent(part))
+        for number, (error, root, part) in enumerate(
+            zip(found.squared_error, found.rmse, found.explained, strict=True)
+        )
+    ]
+    head = ["Number, from 0", "Mean squared error", "Root mean squared error", "Variance explained"]
+    return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
+
+
+def _examples(examples: Iterable[Example], *, right: bool) -> FigureGrid:
+    figures = []
+    for one in examples:
+        caption = one.truth if right else f"{one.truth}, taken for {one.answer}"
+        figures.append(Figure(Image(one.image, caption), caption, "yes" if right else "no"))
+    return FigureGrid(figures, "strip")

@@ -1,0 +1,129 @@
+"""The section on whole-set optimisation: curves against evaluations, seconds and FLOPs; what the method met.
+
+Knows: the history of a run of strategy `batch`. Does not know: networks, methods.
+"""
+
+from __future__ import annotations
+
+from cotswold.analysis.plots import Line, plot
+from cotswold.analysis.report.blocks import (
+    Block,
+    Drawing,
+    Facts,
+    Figure,
+    FigureGrid,
+    Items,
+    PageSection,
+    Paragraph,
+)
+from cotswold.analysis.run_history import Curve, History, PhaseHistory
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import BatchTraining
+from cotswold.ui.words import count, percent, plain, scaled
+from cotswold.words import counted
+
+_AXES = (
+    ("evaluations", "evaluations of value and gradient"),
+    ("training_seconds", "seconds of training"),
+    ("flops", "FLOPs"),
+)
+_METHODS = {"lbfgs": "L-BFGS", "cg": "Nonlinear conjugate gradient"}
+_BETAS = {
+    "polak-ribiere": "Polak-Ribière+",
+    "hestenes-stiefel": "Hestenes-Stiefel",
+    "dai-yuan": "Dai-Yuan",
+    "hager-zhang": "Hager-Zhang",
+}
+_SEARCHES = {
+    "wolfe": "strong Wolfe conditions, approximate ones where float32 hides a decrease",
+    "approximate": "approximate Wolfe conditions",
+    "bunyip": "Bunyip's (exponential steps, bracket by slopes on part of the patterns, a parabola)",
+}
+_REMARKS = {
+    "restart": "Directions of steepest descent",
+    "skipped": "Pairs, or factors β, left out",
+    "failure": "Line searches that found nothing",
+}
+
+
+def whole_set(recipe: Recipe, history: History) -> PageSection | None:
+    """None for other strategies, and before the first iteration."""
+    training, phase = recipe.training, history.phases.get(0)
+    if not isinstance(training, BatchTraining) or phase is None or not phase.training.get("loss"):
+        return None
+    figures = [
+        Figure(
+            Drawing(plot(f"whole-{name}-{curve}", lines, x=label, y=curve)),
+            f"{curve.capitalize()} against {label}",
+        )
+        for curve in ("loss", "accuracy")
+        for name, label in _AXES
+        if (lines := _lines(phase, curve, name))
+    ]
+    facts = FigureGrid([Facts(_facts(recipe, training, phase))])
+    blocks: list[Block] = [FigureGrid(figures), facts]
+    met = [
+        f"{words}: {sum(history.remarks[kind].values())} ("
+        + "; ".join(f"{why}: {times}" for why, times in sorted(history.remarks[kind].items()))
+        + ")"
+        for kind, words in _REMARKS.items()
+        if history.remarks.get(kind)
+    ]
+    if met:
+        blocks += [Paragraph("What the method met:"), Items(met)]
+    blocks.append(Paragraph(_COUNTED, "note"))
+    return PageSection("Whole-set optimisation", "whole-set", blocks)
+
+
+_COUNTED = (
+    "FLOPs are counted as Aberdeen et al. 2000 (section 6.2) do: products alone; an evaluation of value and "
+    "gradient of a network with one hidden layer takes n_p (4 n_i n_h + 6 n_h n_o). What optimiser, "
+    "reduction and validation compute is not counted, and its time is."
+)
+
+
+def _lines(phase: PhaseHistory, curve: str, axis: str) -> list[Line]:
+    lines = []
+    for colour, (label, curves) in enumerate(
+        (("training", phase.training), ("validation", phase.validation))
+    ):
+        values, at = curves.get(curve, Curve()), curves.get(axis, Curve())
+        steps = [step for step in values.steps if step in at.points]
+        if steps:
+            x, y = [at.points[step] for step in steps], [values.points[step] for step in steps]
+            lines.append(Line(label, x, y, colour=colour, dots=len(steps) < 40))
+    return lines
+
+
+def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list[tuple[str, str]]:
+    method = _METHODS[training.method]
+    if training.method == "cg":
+        method += f", {_BETAS[training.beta or 'polak-ribiere']}"
+    found = [("Method", method), ("Line search", _SEARCHES[training.search])]
+    last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
+    for name, label, shown in (
+        ("at", "Iterations", count),
+        ("evaluations", "Evaluations of value and gradient", count),
+        ("slopes", "Slopes on part of the patterns", count),
+        ("counted", "Patterns that an evaluation counts", count),
+        ("loss", "Loss", plain),
+        ("gradient_norm", "Norm of the gradient", plain),
+        ("flops", "FLOPs", lambda value: scaled(value, "FLOP")),
+        ("workers", "Workers at the end", count),
+    ):
+        value = float(phase.training["loss"].steps[-1]) if name == "at" else last.get(name)
+        if value is not None and (value or name != "slopes"):
+            found.append((label, shown(value)))
+    if training.fraction < 1:
+        found.append(("Fraction that ends an evaluation", percent(training.fraction)))
+    if not recipe.alone:
+        cluster = recipe.cluster
+        found.append(
+            (
+                "Processes asked for",
+                f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}",
+            )
+        )
+        found.append(("Travel of the point", cluster.travel.capitalize()))
+    ended = phase.ended.get("why")
+    return [*found, *([("Ended", str(ended))] if ended else [])]

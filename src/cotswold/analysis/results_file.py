@@ -1,0 +1,98 @@
+"""Results in the files of a run, each with a checksum of its own.
+
+Knows: how a result becomes JSON and is found to be damaged. Does not know: what a result is. Files that were
+written before there were checksums are read as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from math import isfinite
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from cotswold.errors import MachineError, RunError
+from cotswold.files.checksum import seal
+from cotswold.files.durable import disk_errors, replace_file
+from cotswold.files.opening import read_bytes
+from cotswold.files.untrusted import BYTES_MAX, MalformedError, Object, parse_object
+
+T = TypeVar("T")
+_SEAL = "crc32"
+
+
+class Sealed(Generic[T]):
+    """Reads and writes results of one dataclass; ``what`` is what an error calls them."""
+
+    def __init__(self, kind: type[T], what: str) -> None:
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+        self._what = what
+
+    def to_json(self, result: T) -> str:
+        """Text that `from_json` reads; RunError for a figure that is no number."""
+        # pydantic's own JSON refuses names of folders that are no text, which Python keeps as surrogates
+        content = parse_object(json.dumps(_finite(self._adapter.dump_python(result, mode="json"))))
+        text = json.dumps({_SEAL: _sealed(content), **content}, indent=1, ensure_ascii=False)
+        self.from_json(text)
+        return text.encode("utf-8", "backslashreplace").decode()  # JSON escapes a surrogate in the same way
+
+    def from_json(self, text: str | bytes) -> T:
+        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        try:
+            content = parse_object(text)
+            own = _sealed({name: value for name, value in content.items() if name != _SEAL})
+            if content.pop(_SEAL, own) != own:
+                raise MalformedError("its checksum is not its own")
+            if unknown := content.keys() - self._names:
+                raise MalformedError(f"nothing is known of {min(unknown)!r}")
+            return self._adapter.validate_python(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
+        except MalformedError as error:
+            reason = str(error)
+        raise RunError(f"this is no {self._what}, or a damaged one ({reason}); run cotswold evaluate again")
+
+    def read(self, path: Path) -> T | None:
+        """The result in a file; None where there is no file. Raises RunError naming the file."""
+        try:
+            return self.from_json(read_bytes(path, BYTES_MAX))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}") from error
+        except RunError as error:
+            raise RunError(f"{path}: {error}") from None
+
+    def write(self, path: Path, result: T) -> None:
+        """Have a file hold the result, whole or not at all; a symbolic link in its place is replaced."""
+        with disk_errors(path, MachineError):
+            replace_file(path, self.to_json(result).encode())
+
+
+def _finite(value: object) -> object:
+    """The value with None for each number that is not finite, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def set_aside(path: Path) -> Path:
+    """Give a damaged file another name, and return that; raises MachineError where it cannot be."""
+    aside = path.with_name(f"{path.name}.damaged")
+    with disk_errors(path, MachineError):
+        path.replace(aside)
+    return aside
+
+
+def _sealed(content: Object) -> str:
+    try:
+        return seal(content)
+    except ValueError as error:
+        raise MalformedError("it has a figure that is no number") from error

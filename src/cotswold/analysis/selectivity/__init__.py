@@ -1,0 +1,1 @@
+"""Selectivity of neurons: scores, histograms, optimal stimuli, baselines."""

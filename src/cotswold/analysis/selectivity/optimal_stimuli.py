@@ -1,0 +1,139 @@
+"""The picture that a neuron answers most strongly (Le et al. 2012, section 4.4).
+
+Knows: gradient ascent on a sphere of pictures, several starts, many neurons at once. Does not know: stacks.
+
+Every step turns the picture towards its gradient by an angle; a step that lowers the response is taken back
+and the angle halved, so the response never falls. A start is noise within what the neuron sees, and nothing
+outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.analysis.selectivity.neurons import Position
+
+Answer = Callable[[Tensor], Tensor]
+"""Pictures ``(image, channel, y, x)`` to the responses ``(image, ...)`` of one layer, differentiable."""
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """How a stimulus is sought. ``angle`` is the first step, radians."""
+
+    steps: int = 40
+    starts: int = 3
+    angle: float = 0.8
+    batch: int = 96
+    """Pictures in one forward and backward pass; a neuron takes ``starts`` of them."""
+
+
+@dataclass(frozen=True)
+class Stimuli:
+    """The best pictures found, ``(neuron, channel, y, x)``, of root mean square 1, and their responses."""
+
+    pictures: Tensor
+    responses: Tensor
+    even: bool
+    """Whether a picture and its negative get one answer; then the sign of a stimulus means nothing."""
+
+
+def optimal_stimuli(
+    answer: Answer,
+    shape: Sequence[int],
+    neurons: Sequence[Position],
+    *,
+    starts: Tensor | None = None,
+    ascent: Ascent | None = None,
+    seed: int = 0,
+) -> Stimuli:
+    """A picture of ``shape`` (channel, y, x) for each of ``neurons``, on the sphere of root mean square 1.
+
+    The ascent begins at ``starts`` ``(neuron, channel, y, x)``, or, without them, at noise, several times.
+    A neuron that reads magnitudes cannot tell a patch from its negative; from noise it gives every patch a
+    sign by chance.
+    """
+    ascent = ascent or Ascent()
+    if starts is not None:
+        ascent = replace(ascent, starts=1)
+    generator = torch.Generator().manual_seed(seed)
+    each = max(1, ascent.batch // ascent.starts)
+    pictures, responses = [], []
+    for first in range(0, len(neurons), each):
+        some = [position for position in neurons[first : first + each] for _ in range(ascent.starts)]
+        if starts is None:
+            start = torch.randn(len(some), *shape, generator=generator)
+        else:
+            start = starts[first : first + each].float().cpu()
+        found, values = _ascend(answer, start, some, ascent)
+        best = values.view(-1, ascent.starts).argmax(1) + torch.arange(0, len(some), ascent.starts)
+        pictures.append(found[best])
+        responses.append(values[best])
+    return Stimuli(torch.cat(pictures), torch.cat(responses), _even(answer, shape, generator))
+
+
+def _ascend(answer: Answer, x: Tensor, neurons: Sequence[Position], ascent: Ascent) -> tuple[Tensor, Tensor]:
+    radius = float(np.sqrt(x[0].numel()))
+    _, gradient = _gradient(answer, _onto(x, radius), neurons)
+    x = _onto(x * (gradient != 0), radius)
+    values, gradient = _gradient(answer, x, neurons)
+    angle = torch.full((len(x),), ascent.angle)
+    for _ in range(ascent.steps):
+        tangent = gradient - x * (_dot(gradient, x) / radius**2)[:, None, None, None]
+        length = _dot(tangent, tangent).sqrt().clamp_min(1e-30)
+        turned = x * angle.cos()[:, None, None, None]
+        turned += tangent * (radius * angle.sin() / length)[:, None, None, None]
+        turned = _onto(turned, radius)
+        tried, slope = _gradient(answer, turned, neurons)
+        better = tried > values
+        x = torch.where(better[:, None, None, None], turned, x)
+        gradient = torch.where(better[:, None, None, None], slope, gradient)
+        values = torch.where(better, tried, values)
+        angle = torch.where(better, angle * 1.1, angle * 0.5).clamp_max(ascent.angle)
+    return x, values
+
+
+def _gradient(answer: Answer, x: Tensor, neurons: Sequence[Position]) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        responses = answer(x)
+        places = [torch.arange(len(neurons)), *torch.tensor(neurons).T]
+        chosen = responses[tuple(index.to(responses.device) for index in places)]
+        (gradient,) = torch.autograd.grad(chosen.sum(), x)
+    return chosen.detach().float().cpu(), gradient.detach()
+
+
+def _onto(x: Tensor, radius: float) -> Tensor:
+    return x * (radius / _dot(x, x).sqrt().clamp_min(1e-30))[:, None, None, None]
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).flatten(1).sum(1)
+
+
+def _even(answer: Answer, shape: Sequence[int], generator: torch.Generator) -> bool:
+    x = torch.randn(2, *shape, generator=generator)
+    with torch.no_grad():
+        here, there = answer(x), answer(-x)
+    return bool(torch.allclose(here, there, rtol=1e-3, atol=1e-5 * float(here.abs().max())))
+
+
+def correlations(stimuli: Stimuli, picture: Tensor) -> NDArray[np.float64]:
+    """How each stimulus correlates with a picture ``(channel, y, x)``; no sign where the layer is even."""
+    wanted = picture.flatten().double() - picture.double().mean()
+    found = stimuli.pictures.flatten(1).double().cpu()
+    found = found - found.mean(1, keepdim=True)
+    scale = (found.norm(dim=1) * wanted.norm()).clamp_min(1e-30)
+    values: NDArray[np.float64] = ((found @ wanted) / scale).numpy()
+    return np.abs(values) if stimuli.even else values
+
+
+def percentile(value: float, among: NDArray[np.float64]) -> float:
+    """The part of ``among`` that lies below ``value``, per cent."""
+    return 100.0 * float((among < value).mean())

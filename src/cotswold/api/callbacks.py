@@ -1,0 +1,121 @@
+"""Who hears the events of a run besides its log: a function of the user's, and the display.
+
+Knows: that neither may stop a run, that processes of their own write the log. Does not know: which events
+there are.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cotswold.files import MalformedError, open_reading, parse_object
+
+if TYPE_CHECKING:
+    from cotswold.run import Stop
+    from cotswold.ui.display import Watch
+
+POLL_SECONDS = 0.2
+
+OnEvent = Callable[[Mapping[str, object]], object]
+"""What a user gives to hear every event."""
+
+
+class Callback:
+    """A user's function that hears events; one that raises is reported by a warning and hears no more.
+
+    A KeyboardInterrupt in it asks the run to stop after its step, as Ctrl-C does.
+    """
+
+    def __init__(self, function: OnEvent, stop: Stop) -> None:
+        self._function: OnEvent | None = function
+        self._stop = stop
+
+    def __call__(self, event: Mapping[str, object]) -> None:
+        """Hand an event on."""
+        if self._function is None:
+            return
+        try:
+            self._function(event)
+        except KeyboardInterrupt:
+            if self._stop.signal is not None:
+                raise  # a second one leaves at once
+            self._stop.signal, self._stop.interrupted = signal.SIGINT, True
+        except Exception as error:  # whatever it is, it is the user's, and the run goes on
+            self._function = None
+            sentence = f"on_event raised {type(error).__name__}: {error}; it hears no more of this run"
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+def all_of(watches: list[Watch]) -> Watch:
+    """Hands an event to each; where one raises it hears no more, and raises at the end if it was the last."""
+    left = list(watches)
+
+    def hear(event: Mapping[str, object]) -> None:
+        for watch in [*left]:
+            try:
+                watch(event)
+            except Exception:
+                left.remove(watch)
+                if not left:
+                    raise  # the log of the run says it
+
+    return hear
+
+
+class Follower:
+    """Hands on the events that other processes append to a log, for a `with` block; from a thread of its own.
+
+    A ``stop`` is passed on to this process as SIGINT, to which whoever started the others listens.
+    """
+
+    def __init__(self, log: Path, hear: Watch, stop: Stop) -> None:
+        self._log, self._hear, self._stop = log, hear, stop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
+        self._at = 0
+        if log.exists():
+            with open_reading(log) as file:
+                self._at = file.read().rfind(b"\n") + 1
+
+    def __enter__(self) -> Follower:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        passed_on = False
+        while not self._ended.wait(POLL_SECONDS):
+            self._read()
+            if self._stop.signal is not None and not passed_on and not self._ended.is_set():
+                passed_on = True
+                os.kill(os.getpid(), signal.SIGINT)  # another signal might end this process
+        self._read()
+
+    def _read(self) -> None:
+        if not self._log.exists():
+            return
+        with open_reading(self._log) as file:
+            file.seek(self._at)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._at += len(whole)
+        for line in whole.splitlines():
+            try:
+                event = parse_object(line)
+            except MalformedError:  # whoever reads the log later says so
+                continue
+            with suppress(Exception):  # a display that is gone; the run has its own log
+                self._hear(event)

@@ -1,0 +1,1 @@
+"""Evaluate, predict, features: what a trained run answers."""

@@ -1,0 +1,190 @@
+"""Responses of a layer to other pictures, as arrays or in a file.
+
+Knows: how a run, a source and a layer come together. Does not know: layers, file formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cotswold.api.arguments import check_path
+from cotswold.api.inference.inputs import AskedSamples
+from cotswold.api.run import Run
+from cotswold.api.threads import computing
+from cotswold.ui.display import display_for
+from cotswold.words import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from cotswold.analysis import Layer, StackLayers
+
+Labels = Literal["none", "folders", "file"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Responses to pictures, a row a picture; arrays of one length."""
+
+    features: NDArray[np.float32]
+    """(picture, channel, y, x)."""
+    names: NDArray[np.object_]
+    """Texts of Python (sample,)."""
+    labels: NDArray[np.int64]
+    """-1 where a picture has none."""
+    layer: str
+    left_out: tuple[str, ...]
+    """Pictures that could not be read, each with the reason."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        classes = len({*self.labels.tolist()} - {-1})
+        left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        labels = f"labels of {counted(classes, 'class')}" if classes else "no labels"
+        return (
+            f"<Features of {counted(len(self), 'sample')}: layer {self.layer}, {self.features.dtype} "
+            f"{self.features.shape}; {labels}{left_out}>"
+        )
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of responses."""
+
+    path: Path
+    shape: tuple[int, ...]
+    """(picture, channel, y, x)."""
+    layer: str
+    left_out: tuple[str, ...]
+
+
+def features(
+    run: Run | str | Path,
+    source: str | Path,
+    *,
+    layer: str | int | None = None,
+    labels: Labels = "none",
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Features:
+    """The responses of a layer of a run of stacks to every sample of a source.
+
+    Samples (pictures, vectors or frames: a folder, a zip, an array file, or one picture) are prepared as the
+    run's own were.
+    ``layer`` is a stack from 1 upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or
+    output); a number alone is that stack's output; the last stack's output by default. ``labels``:
+    ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry; -1 without.
+    All responses are in memory; `write_features` is for more. Raises RunError, SourceError, UserError (no
+    such layer), MemoryLimitError.
+    """
+    import numpy as np
+
+    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+        rows: list[NDArray[np.float32]] = []
+        names: list[str] = []
+        numbers: list[int] = []
+        with work.display.counting("features", work.source.kind) as advance:
+            for maps, called, given in work.batches():
+                rows.append(np.ascontiguousarray(work.answer(maps).float().cpu().numpy()))
+                names += called
+                numbers += given
+                advance(len(names), len(work.source))
+        found = np.concatenate(rows)
+        left_out = work.left_out()
+    return Features(found, np.array(names, object), np.array(numbers, np.int64), str(work.layer), left_out)
+
+
+def write_features(
+    run: Run | str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    layer: str | int | None = None,
+    labels: Labels = "none",
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Written:
+    """Write what `features` gives to a file, batch by batch; says its shape.
+
+    `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
+    Raises UserError where the file exists.
+    """
+    from cotswold import analysis
+
+    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+        with work.display.counting("features", work.source.kind) as advance:
+            shape = analysis.write_features(
+                work.answer,
+                work.batches(),
+                Path(out),
+                progress=lambda done: advance(done, len(work.source)),
+            )
+        return Written(Path(out), shape, str(work.layer), work.left_out())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work(AskedSamples):
+    """A layer that answers, and the samples that it is asked about."""
+
+    layer: Layer
+    respond: StackLayers
+
+    def answer(self, maps: Tensor) -> Tensor:
+        """Responses (image, channel, y, x) to prepared samples."""
+        import torch
+
+        with torch.no_grad():
+            return self.respond.first(maps.to(self.device))
+
+    def batches(self) -> Iterator[tuple[Tensor, Sequence[str], Sequence[int]]]:
+        """Prepared samples, their names and labels."""
+        for maps, indices in self.samples:
+            numbers = indices.tolist()
+            yield maps, list(map(self.source.name, numbers)), list(map(self.source.label, numbers))
+
+
+@contextmanager
+def _answering(
+    run: Run | str | Path,
+    source: str | Path,
+    layer: str | int | None,
+    labels: Labels,
+    stores: str | Path | None,
+    threads: int | None,
+    progress: bool | None,
+) -> Iterator[_Work]:
+    known = Run(run, stores=stores)
+    known.refuse_module("features")
+    check_path("the source", source)
+    recipe = known.recipe
+    with computing(threads, recipe):
+        from cotswold import analysis, training
+        from cotswold.data import open_asked, stream
+
+        trained = training.trained_stacks(known.directory, known.stores)
+        if layer is None:
+            chosen = analysis.top_layers(trained.network, "output")[-1]
+        else:
+            chosen = analysis.Layer.named(f"{layer}.output" if isinstance(layer, int) else str(layer))
+        respond = analysis.StackLayers(trained.network, [chosen])
+        transform = trained.prepared.transform
+        found = open_asked(source, transform.preparation.kind, labels=labels)
+        samples = stream(found, transform, recipe.training.batch_size)
+        yield _Work(
+            source=found,
+            samples=samples,
+            device=recipe.training.device,
+            display=display_for(progress),
+            layer=chosen,
+            respond=respond,
+        )

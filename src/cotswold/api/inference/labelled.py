@@ -1,0 +1,186 @@
+"""The answers of a supervised run to labelled samples: of a split of its own store, or of another source.
+
+Knows: which samples a run is judged on, how names of classes come together. Does not know: how answers are
+counted, how results are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.run import Run
+from cotswold.errors import SourceError, StoreError, UserError
+from cotswold.ui.display import Display
+from cotswold.words import counted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from cotswold.analysis import Classification, Regression
+    from cotswold.data import SampleStream, Source, Store, VectorSource
+    from cotswold.data.sources.base import Labels
+    from cotswold.recipe import Recipe
+    from cotswold.training import LayerNetwork, SampleSpec, Trained
+
+EXAMPLES = 8
+"""Pictures that are kept of those that were classified right, and of those that were not."""
+_SHOWN = 3
+
+
+def judge_split(run: Run, split: str | None, display: Display) -> Classification | Regression:
+    """The accuracy or the errors on a split of the run's own store [test, or validation without one].
+
+    Raises UserError without such a split, SourceError, StoreError.
+    """
+    from cotswold import analysis, training
+
+    directory, recipe = run.directory, run.recipe
+    trained = training.trained_layers(directory, run.stores)
+    try:
+        with display.counting("preparing", "samples") as advance:
+            store = training.store_of(directory, stores=run.stores, progress=advance)
+    except SourceError as error:
+        raise SourceError(
+            f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
+            "them or their store (--stores, Python: stores=), or name a source of others (--source, Python: "
+            "source=)"
+        ) from error
+    if store.identity != trained.prepared.store:
+        raise StoreError(
+            f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "
+            "(--stores, Python: stores=)"
+        )
+    chosen = _split_of(store, split)
+    batches = training.labelled_batches(store, recipe, chosen)
+    if store.targets:
+        errors = analysis.regress(_predictor(trained), batches, step=trained.step, split=chosen)
+        if split is None:
+            errors.write(directory.regression)
+        return errors
+    found = analysis.classify(
+        trained.network,
+        batches,
+        store.classes,
+        step=trained.step,
+        split=chosen,
+        examples=EXAMPLES if store.kind == "pictures" else 0,  # nobody sees what a vector shows
+    )
+    if split is None:
+        found.write(directory.classification)
+    return found
+
+
+def judge_source(
+    run: Run, source: str | Path, labels: Labels | None, display: Display
+) -> Classification | Regression:
+    """The accuracy or the errors on the labelled samples of any source, which are prepared as the run's own.
+
+    Raises SourceError for a source without labels, or with classes that the run does not know.
+    """
+    from cotswold import analysis, training
+    from cotswold.api.inference.inputs import AskedSamples
+    from cotswold.data import open_samples, stream
+
+    recipe = run.recipe
+    trained = training.trained_layers(run.directory, run.stores)
+    network, prepared = trained.network, trained.prepared
+    kind = prepared.transform.preparation.kind
+    found = open_samples(source, kind, labels=labels or _labels_of(recipe, kind))
+    wanted = _wanted(found, prepared, str(source))
+    work = AskedSamples(
+        source=found,
+        samples=stream(found, prepared.transform, recipe.training.batch_size),
+        device=recipe.training.device,
+        display=display,
+    )
+    batches, step = _batches(work.samples, wanted, work.device), trained.step
+    if prepared.targets:
+        errors = analysis.regress(_predictor(trained), batches, step=step, split=str(source))
+        work.left_out()
+        return errors
+    examples = EXAMPLES if kind == "pictures" else 0
+    classes = prepared.classes
+    answers = analysis.classify(network, batches, classes, step=step, split=str(source), examples=examples)
+    work.left_out()
+    return answers
+
+
+def _predictor(trained: Trained[LayerNetwork]) -> Callable[[Tensor], Tensor]:
+    """The network's outputs in the units of the targets."""
+    return lambda samples: trained.prepared.predicted(trained.network(samples))
+
+
+def _split_of(store: Store, split: str | None) -> str:
+    """A split with samples; raises UserError where there is none that says anything of other samples."""
+    there = [name for name, count in store.splits.items() if count]
+    if split is None:
+        for each in ("test", "validation"):
+            if each in there:
+                return each
+        raise UserError(
+            f"{store.path} has neither test nor validation samples, and an accuracy on samples that the run "
+            "learnt from says nothing of others; name a source of labelled samples (--source, Python: "
+            "source=), or ask for --split train (Python: split=)"
+        )
+    if split not in there:
+        raise UserError(f"{store.path} has no samples for {split!r}; its splits are {', '.join(there)}")
+    return split
+
+
+def _labels_of(recipe: Recipe, kind: str) -> Labels:
+    """The place of the labels of the run's own samples."""
+    own: Labels = getattr(recipe.data, "labels", "none")
+    if recipe.data.store is None and own != "none":
+        return own
+    return "file" if kind == "vectors" else "folders"
+
+
+def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> NDArray[np.generic]:
+    """The answer that each sample of a source should get: a class of the run, or numbers."""
+    import numpy as np
+
+    if not source.classes and not source.targets:
+        raise SourceError(
+            f"{name} has no labels to judge by; label its samples as those of the run are, or ask cotswold "
+            "predict for their classes"
+        )
+    labels = source.labels(np.arange(len(source)))
+    if bool(source.targets) != bool(prepared.targets) or source.targets != prepared.targets:
+        raise SourceError(
+            f"{name} has {_said(len(source.classes), source.targets)}, and the run learnt "
+            f"{_said(len(prepared.classes), prepared.targets)}; give samples with labels as the run's"
+        )
+    if source.targets:
+        return labels
+    present = [source.classes[number] for number in np.unique(labels[labels >= 0]).tolist()]
+    strange = [each for each in present if each not in prepared.classes]
+    if strange:
+        known = ", ".join(prepared.classes[:_SHOWN]) + (", …" if len(prepared.classes) > _SHOWN else "")
+        raise SourceError(
+            f"{name} has {counted(len(strange), 'class')} that the run does not know "
+            f"({', '.join(strange[:_SHOWN])}); "
+            f"it learnt {known}; leave their samples out, or label them as the run's"
+        )
+    if (labels < 0).any():
+        raise SourceError(f"{int((labels < 0).sum())} samples of {name} have no label; leave them out")
+    number = {each: at for at, each in enumerate(prepared.classes)}
+    own = np.array([number.get(each, -1) for each in source.classes], np.int64)
+    found: NDArray[np.generic] = own[labels]
+    return found
+
+
+def _said(classes: int, targets: int) -> str:
+    return counted(targets, "number to predict") if targets else counted(classes, "class")
+
+
+def _batches(
+    samples: SampleStream, wanted: NDArray[np.generic], device: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    import torch
+
+    for maps, indices in samples:
+        yield maps.to(device), torch.from_numpy(wanted[indices.numpy()]).to(device)

@@ -1,0 +1,1 @@
+"""Plans: what a run would do on these machines, before it starts."""

@@ -1,0 +1,200 @@
+"""What a run with replicas would take: processes, shards and where they lie, memory, bytes, time, cost.
+
+Knows: what each kind of process holds and sends. Does not know: how anything is trained, what runs of other
+strategies take (`plan`). Nothing is trained; a few batches are measured on random numbers for the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cotswold.api.plan import base as plan
+from cotswold.api.plan import cluster as plan_standing
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+    from cotswold.recipe.schema import DownpourTraining
+    from cotswold.training.async_sgd.replica_task import LearningWork
+    from cotswold.training.strategies.base import Batch
+    from cotswold.wire import Shard
+
+REPLICA_VECTORS = 4
+"""The parameters, those that it was made with, what is added up, and what is being pushed."""
+APART_VECTORS, DEVICE_VECTORS = 3, 3
+"""Of a replica on a device. In memory: those that it was made with, and two pushes; on the device: the
+parameters, what is added up, and what was before."""
+MAIN_VECTORS = 3
+"""Of the process of `cotswold train`: the network that is saved, the first parameters, what was judged best;
+besides it has a checkpoint's vectors until they are written."""
+EVALUATOR_VECTORS = 2
+"""The network, and what is pulled."""
+
+
+def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
+    """The counts of a recipe whose input is known, by name; raises MachineError without its device."""
+    from cotswold.replicas.startup import QUEUE_VECTORS
+    from cotswold.shards.runtime.layout import shards_of
+    from cotswold.training.async_sgd.strategy import pace_of, rule_of, settings_of
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.jobs.restore import check_training_device
+    from cotswold.training.models import layer_names, layers_bytes
+
+    check_training_device(training)
+    outputs, cluster = class_count(recipe), recipe.cluster
+    work = _work(recipe, training, outputs)
+    settings, pace = settings_of(recipe), pace_of(recipe, training)
+    stands = cluster.parameter_servers
+    own_servers = [f"server-{number}" for number in range(cluster.servers)]
+    parts = [f"part {number}" for number in range(settings.processes.buckets or 0)]
+    servers = own_servers if stands is None else parts
+    shards = shards_of(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
+    size = work.parameters.numel()
+    vector = plan.FLOAT_BYTES * size
+    kept = 1 + len(rule_of(training).keeps)
+    samples, exact = plan.patterns_in(recipe)
+    pushed = _pushed(recipe, training, work, shards)
+    seconds = _seconds(work, training.batch_size)
+    own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
+    names = layer_names(work.flat.module)
+    activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
+    processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
+    endpoints = cluster.workers * (1 if recipe.gang is None else processes)
+    started, kept_most = sum(map(bool, own.values())) if stands is None else 0, max(own.values())
+    # a checkpoint is a copy, until it is taken
+    serving: plan.Row = {
+        "server_bytes": {name: count for name, count in own.items() if count},
+        "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * kept_most,
+        "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
+    }
+    if stands is not None:
+        serving = plan_standing.found(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
+    row: plan.Row = {
+        "processes": 1 + started + cluster.workers * processes + evaluators,
+        "evaluators": evaluators,
+        "replicas": cluster.workers,
+        **({"processes_a_replica": processes} if processes > 1 else {}),
+        "servers": started,
+        "ports": plan.ports(recipe, started + endpoints),
+        "parameters": size,
+        "samples": samples,
+        **({} if exact else {"samples_are": "about, before the data are prepared"}),
+        "steps_an_epoch": -(-samples // training.batch_size),
+        "shards": len(shards),
+        "routing": [
+            {"shard": each.number, "tensor": each.tensor, "called": _called(each.tensor, names)}
+            | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
+            for each in shards
+        ],
+        **serving,
+        **_replica_bytes(training, vector, activations),
+        **({"evaluator_memory_bytes": plan.PROCESS_BYTES + EVALUATOR_VECTORS * vector} if evaluators else {}),
+        "main_memory_bytes": plan.PROCESS_BYTES + (MAIN_VECTORS + kept) * vector,
+        "checkpoint_bytes": kept * vector,
+        "step_bytes": {"push": pushed, "pull": vector / pace.n_fetch},
+        "step_flops": training.batch_size * work.flops[1],
+        "run_flops": training.epochs * samples * work.flops[1],
+        "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
+        "step_seconds": training.batch_size * seconds,
+        **plan.crowded(recipe),
+    }
+    learning = training.epochs * samples * seconds / _at_once(recipe)
+    row["run_seconds"] = plan.START_SECONDS + plan.CLUSTER_START_SECONDS + learning
+    return {**row, **plan.cost(recipe, float(str(row["run_seconds"])))}
+
+
+def _replica_bytes(training: DownpourTraining, vector: int, activations: int) -> plan.Row:
+    if training.device == "cpu":
+        return {"replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations}
+    return {
+        "replica_memory_bytes": plan.PROCESS_BYTES + APART_VECTORS * vector,
+        "replica_device_bytes": DEVICE_VECTORS * vector + activations,
+    }
+
+
+def _at_once(recipe: Recipe) -> int:
+    """Replicas that compute at the same time."""
+    from cotswold.host.cuda_devices import cuda_device_count
+
+    device = recipe.training.device
+    if device == "cpu":
+        return plan.at_once(recipe)
+    return min(recipe.cluster.workers, cuda_device_count() if device == "cuda" else 1)
+
+
+def _called(tensor: str, names: Mapping[str, str]) -> str:
+    """`layer 2 weight`, for a tensor of a layer."""
+    module, _, name = tensor.rpartition(".")
+    return f"{names.get(module, module)} {name}".strip()
+
+
+def _bytes(shard: Shard) -> int:
+    return plan.FLOAT_BYTES * (shard.stop - shard.start)
+
+
+def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
+    """What a replica computes, on random numbers."""
+    import torch
+
+    from cotswold.training.async_sgd.push_format import ways_of
+    from cotswold.training.async_sgd.replica_task import LearningWork, flops_of
+    from cotswold.training.async_sgd.strategy import made_on_cpu
+    from cotswold.training.jobs.restore import supervised_network
+    from cotswold.training.losses import loss_of
+
+    batch = plan.random_batch(recipe, outputs, training.batch_size)
+
+    class Random:
+        varies = False
+
+        def __len__(self) -> int:
+            return training.batch_size
+
+        def batch(self, numbers: Sequence[int]) -> Batch:
+            return batch
+
+    network = supervised_network(made_on_cpu(recipe), outputs)
+    ways, decay, clip = ways_of(network, training), training.weight_decay, training.clip
+    work = LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+    if training.device != "cpu":
+        work.move_to(torch.device(training.device))
+    return work
+
+
+def _pushed(
+    recipe: Recipe, training: DownpourTraining, work: LearningWork, shards: Sequence[Shard]
+) -> dict[str, float]:
+    """Bytes that a step of a replica pushes to all servers, by kind."""
+    import torch
+
+    from cotswold.training.async_sgd.strategy import own_of, pace_of
+
+    pace, own = pace_of(recipe, training), own_of(recipe, training)
+    numbers = work.parameters.numel()
+    if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
+        kind = "delta" if own == "pushed" else "gradient"
+        return {kind: plan.FLOAT_BYTES * numbers / pace.n_push}
+    work.lay(shards, pace.batch * pace.n_push)
+    work.compute(range(pace.batch), torch.zeros_like(work.parameters))
+    work.take_factors()
+    factored = [each for each in work.costs.values() if each.way == "factors"]
+    whole = numbers - sum(each.gradient for each in factored)
+    found = {"gradient": plan.FLOAT_BYTES * whole / pace.n_push}
+    if factored:
+        found["factors"] = plan.FLOAT_BYTES * sum(each.factors or 0 for each in factored) / pace.n_push
+    return found
+
+
+def _seconds(work: LearningWork, batch: int) -> float:
+    """Seconds that a sample takes here, of a step."""
+    import torch
+
+    gradient = torch.zeros_like(work.parameters)
+    work.compute(range(batch), gradient)  # kernels are made
+    steps, began = 0, time.perf_counter()
+    while steps == 0 or time.perf_counter() - began < plan.MEASURED_SECONDS:
+        work.compute(range(batch), gradient)
+        work.take_factors()
+        steps += 1
+    return (time.perf_counter() - began) / (steps * batch)

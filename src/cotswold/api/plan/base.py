@@ -1,0 +1,277 @@
+"""What a run over the whole training set would take: processes, ports, bytes, memory, time, cost.
+
+Knows: counts of a recipe, what each kind of process holds and sends. Does not know: how anything is trained,
+the terminal. Nothing is trained; a few portions are measured on random numbers for the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.request import override_list, recipe_name
+from cotswold.api.threads import computing
+from cotswold.errors import UserError
+from cotswold.geometry import Grid
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+    from cotswold.recipe.schema import BatchTraining
+    from cotswold.training.strategies.base import Batch
+
+Row = dict[str, object]
+FLOAT_BYTES = 4
+PROCESS_BYTES = 200 << 20
+"""A process that has imported torch, beside what it holds; most of it is shared with the fork server."""
+EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
+"""About so many on smooth problems, for the time and cost of a run; its events say how many there were."""
+MEASURED_SECONDS = 1.0
+START_SECONDS = 3.5
+"""From the command to the first evaluation in one process: Python, torch, the recipe. Measured, as what
+follows, on the two cores of an AMD EPYC that nothing else used: a network 20-30-3, 1080 patterns."""
+CLUSTER_START_SECONDS = 2.7
+"""More of it with workers of this machine: 2.4 to 2.6 s with 2 and 4 of them. Machines that are joined take
+longer, by what Ray takes to start a process there."""
+MESSAGES_SECONDS = 0.014
+"""An evaluation's messages, and those of the validation after it: 15.3 ms a pair with 2 workers, 18.2 ms with
+4, of which 2 ms are computing. Between machines the network's latency comes on top."""
+
+
+def plan(
+    recipe: str | Path | Recipe | None,
+    *,
+    directory: str | Path | None = None,
+    overrides: Mapping[str, object] | Sequence[str] = (),
+    threads: int | None = None,
+) -> Row:
+    """Processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
+
+    Without a recipe, of the run in ``directory``. What depends on a price that the recipe does not give is
+    not there. Raises UserError for other strategies (`cotswold info` and `simulate` count theirs).
+    """
+    from cotswold import recipe as recipes
+    from cotswold.api.plan import async_sgd as plan_replicas
+    from cotswold.recipe.schema import BatchTraining, DownpourTraining
+    from cotswold.training.data.stores import with_features
+
+    if recipe is None:
+        if directory is None:
+            raise UserError("name a recipe, or a run's directory, to say what it would take")
+        recipe = Path(directory) / "recipe.toml"
+    with recipe_name(recipe) as name:
+        assert name is not None, "there is a recipe"
+        found = recipes.load(name, override_list(overrides))
+    training = found.training
+    if not isinstance(training, BatchTraining | DownpourTraining) or found.network.module is not None:
+        raise UserError(
+            f"{found.name} is trained by {training.strategy}; dry runs are for strategies batch and "
+            "downpour, and cotswold info and cotswold simulate count the others"
+        )
+    is_alone = isinstance(training, BatchTraining) and found.alone
+    with computing(threads if is_alone else 1, found):
+        known = with_features(found) if found.data.store is None else _stored(found)
+        if isinstance(training, DownpourTraining):
+            return plan_replicas.counted(known, training)
+        return _counted(known, training)
+
+
+def _stored(recipe: Recipe) -> Recipe:
+    from cotswold.training.data.stores import open_store, with_store_shape
+
+    return with_store_shape(recipe, open_store(recipe, Path()))
+
+
+def _counted(recipe: Recipe, training: BatchTraining) -> Row:
+    from cotswold.training.data.stores import class_count
+    from cotswold.training.models import planned_layers
+
+    outputs, cluster = class_count(recipe), recipe.cluster
+    layers = planned_layers(recipe, outputs)
+    size = sum(layer.parameters for layer in layers)
+    vector = FLOAT_BYTES * size
+    patterns, exact = patterns_in(recipe)
+    alone = recipe.alone
+    servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
+    vectors = _vectors(training)
+    server_vectors = (vectors + workers) // max(servers, 1)
+    sample_bytes = recipe.input.size * _item_bytes(recipe)
+    counted = max(1, round(patterns * training.fraction))
+    evaluations = _evaluations(training, counted * _flops(layers))
+    seconds = _seconds(recipe, training, outputs)
+    evaluation_seconds = counted * seconds / at_once(recipe) + (0 if alone else MESSAGES_SECONDS)
+    row: Row = {
+        "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
+        "workers": workers,
+        "servers": servers,
+        "ports": ports(recipe, servers + workers),
+        "parameters": size,
+        "patterns": patterns,
+        **({} if exact else {"patterns_are": "about, before the data are prepared"}),
+        "portions": -(-patterns // training.portion),
+        "vectors": vectors,
+        "vectors_bytes": vectors * vector,
+        "samples_bytes": patterns * sample_bytes,
+        "worker_memory_bytes": 0 if alone else PROCESS_BYTES + _worker_vectors(recipe) * vector,
+        "server_memory_bytes": 0 if alone else PROCESS_BYTES + server_vectors * vector,
+        "checkpoint_bytes": _kept(training) * vector,
+        "evaluation_flops": counted * _flops(layers),
+        "evaluation_wire_bytes": 0 if alone else 2 * workers * vector,
+        "evaluations_expected": evaluations,
+        "run_flops": round(evaluations * counted * _flops(layers)),
+        "start_seconds": START_SECONDS + (0 if alone else CLUSTER_START_SECONDS),
+        "evaluation_seconds": evaluation_seconds,
+        **crowded(recipe),
+    }
+    row["run_seconds"] = float(str(row["start_seconds"])) + evaluations * evaluation_seconds
+    return {**row, **cost(recipe, float(str(row["run_seconds"])))}
+
+
+def at_once(recipe: Recipe) -> int:
+    """Processes that compute at the same time: on this machine not more than it has cores."""
+    from cotswold.api.ranks import cores
+
+    computing = recipe.cluster.workers * _ranks(recipe)
+    return computing if recipe.cluster.address is not None else max(1, min(computing, cores()))
+
+
+def crowded(recipe: Recipe) -> Row:
+    """A remark where this machine has fewer cores than processes that compute."""
+    from cotswold.api.ranks import cores
+
+    computing, has = recipe.cluster.workers * _ranks(recipe), cores()
+    if recipe.cluster.address is not None or computing <= has:
+        return {}
+    said = f"{computing} processes would share {has} cores, and are no faster than {has}"
+    return {"workers_are": f"more than cores: {said}"}
+
+
+def _ranks(recipe: Recipe) -> int:
+    """Processes of a worker, or a replica."""
+    return recipe.cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size
+
+
+def cost(recipe: Recipe, seconds: float) -> Row:
+    """Dollars, and the limits; nothing without a price."""
+    price, row = recipe.price, Row()
+    limit = price.seconds_max
+    if limit is not None:
+        row["limit_seconds"] = limit
+        seconds = min(seconds, limit)
+    if price.rent_dollars_per_hour is not None:
+        row["dollars"] = seconds / 3600 * price.rent_dollars_per_hour
+    return row
+
+
+def patterns_in(recipe: Recipe) -> tuple[int, bool]:
+    """Patterns for training, and whether that is exact."""
+    from cotswold.data import Store
+    from cotswold.recipe import expand
+    from cotswold.training.data.stores import source_of
+
+    if recipe.data.store is not None:
+        return Store(expand(recipe.data.store)).splits["train"], True
+    data, count = recipe.data, len(source_of(recipe.data))
+    limit = getattr(data, "limit", None)
+    count = count if limit is None else min(count, limit)
+    return max(1, round(count * (1 - float(getattr(data, "validation", 0.0))))), False
+
+
+def _item_bytes(recipe: Recipe) -> int:
+    return {"uint8": 1, "float16": 2, "float32": 4}[str(getattr(recipe.data, "dtype", "float32"))]
+
+
+def _vectors(training: BatchTraining) -> int:
+    """Vectors that the method has at once: point, gradient, direction, trial and its gradient, history."""
+    from cotswold.training.full_batch.strategy import MEMORY
+
+    return 5 + (2 * ((training.memory or MEMORY) + 1) if training.method == "lbfgs" else 1)
+
+
+def _kept(training: BatchTraining) -> int:
+    """Those that a checkpoint holds."""
+    from cotswold.training.full_batch.strategy import MEMORY
+
+    return 2 + (2 * (training.memory or MEMORY) if training.method == "lbfgs" else 1)
+
+
+def _worker_vectors(recipe: Recipe) -> int:
+    """Point and sum; with `bunyip` the direction, too."""
+    return 3 if recipe.cluster.travel == "bunyip" else 2
+
+
+def ports(recipe: Recipe, processes: int) -> str:
+    """At which ports so many processes, and this one, listen, in words."""
+    if recipe.alone and recipe.training.strategy == "batch":
+        return "none"
+    if recipe.cluster.address is None:
+        return "none: sockets of this machine's file system"
+    which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
+    how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
+    return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
+
+
+def _evaluations(training: BatchTraining, flops: int) -> float:
+    """About how many until the run ends, where each takes so many FLOPs."""
+    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.iterations]
+    limits += [] if training.evaluations is None else [training.evaluations]
+    limits += [] if training.flops is None else [training.flops / flops]
+    return max(1.0, min(limits))
+
+
+def _flops(layers: Sequence[object]) -> int:
+    products = [flops for layer in layers if (flops := int(getattr(layer, "forward_flops", 0)))]
+    return 3 * sum(products) - products[0]
+
+
+def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
+    """Seconds that value and gradient of a pattern take here, measured on random numbers."""
+    import torch
+
+    from cotswold.training.full_batch.objective import work_of
+    from cotswold.training.jobs.restore import supervised_network
+    from cotswold.training.losses import loss_of
+
+    class Random:
+        varies = False
+
+        def __len__(self) -> int:
+            return training.portion
+
+        def batch(self, numbers: Sequence[int]) -> Batch:
+            return drawn
+
+    drawn = random_batch(recipe, outputs, training.portion)
+    work = work_of(recipe, supervised_network(recipe, outputs), outputs, loss_of(recipe), Random(), None)
+    gradient = torch.zeros_like(work.parameters)
+    work.add(range(training.portion), gradient)  # kernels are made
+    taken, began = 0, time.perf_counter()
+    while taken == 0 or time.perf_counter() - began < MEASURED_SECONDS:
+        work.add(range(training.portion), gradient)
+        taken += training.portion
+    return (time.perf_counter() - began) / taken
+
+
+def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
+    """So many samples of random numbers, as the recipe's network takes them, with targets by chance."""
+    import torch
+
+    from cotswold.training.strategies.base import Batch
+
+    shape = recipe.input
+    inputs = torch.rand(samples, shape.channels, shape.height, shape.width)
+    targets = torch.randint(outputs, (samples,))
+    if recipe.loss == "squared" and recipe.data.type != "pictures" and not _classes(recipe):
+        targets = torch.rand(samples, outputs)
+    return Batch(inputs, targets)
+
+
+def _classes(recipe: Recipe) -> bool:
+    from cotswold.data import Store
+    from cotswold.recipe import expand
+    from cotswold.training.data.stores import source_of
+
+    if recipe.data.store is not None:
+        return bool(Store(expand(recipe.data.store)).classes)
+    return bool(source_of(recipe.data).classes)

@@ -1,0 +1,46 @@
+"""What a run would find of a cluster of parameter servers that stands, and would need there.
+
+Knows: who is asked, what is said where nobody answers. Does not know: what a run holds (`plan_replicas`).
+"""
+
+from __future__ import annotations
+
+from cotswold.api.plan import base as plan
+from cotswold.errors import CotswoldError
+
+_LIVING = "living"
+
+
+def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
+    """Of the cluster with these controllers, for a run with so many parts of its parameters, of which one
+    copy takes so many bytes of memory with the servers, all together."""
+    from cotswold.api.servers.cluster_admin import operator
+
+    needed: plan.Row = {"parts_of_parameters": parts, "copy_memory_bytes": copy_bytes}
+    try:
+        with operator(controllers) as asked:
+            looked = asked.look()
+    except CotswoldError as error:
+        return {**needed, "parameter_servers": f"nobody says what is there: {error}"}
+    living = [each for each in looked.servers if each.state == _LIVING]
+    copies = min(looked.copies, len(living))
+    runs = (
+        "no other run" if not looked.runs else f"{len(looked.runs)} other run{'s' * (len(looked.runs) > 1)}"
+    )
+    if not living:
+        said = f"{looked.controller} answers, and no server is there: cotswold cluster start, or add"
+    else:
+        hosts, short = len({each.host for each in living}), looked.copies - copies
+        said = (
+            f"{len(living)} server{'s' * (len(living) > 1)} on {hosts} host{'s' * (hosts > 1)}, "
+            f"{copies} {'copy' if copies == 1 else 'copies'} of each part, {runs}"
+        )
+        said += f"; {looked.copies} copies are wanted, which need as many servers" if short else ""
+        if copies < looked.least:
+            said += f", and pushes wait with fewer than {looked.least}"
+    return {
+        **needed,
+        "parameter_servers": said,
+        "cluster_memory_bytes": copies * copy_bytes,
+        **({"cluster_server_memory_bytes": -(-copies * copy_bytes // len(living))} if living else {}),
+    }

@@ -1,0 +1,1 @@
+"""Servers and clients that a program starts: parameter servers, data servers, hosts of a cluster, workers."""

@@ -1,0 +1,141 @@
+"""What is served, on the disk: checkpoints of a folder, and what a server goes on from.
+
+Knows: which tensors a checkpoint of served parameters has, what it says besides. Does not know: processes,
+clients, when one is due.
+
+A checkpoint has each parameter by its name, and each vector that the rule keeps as ``vector.NAME``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.errors import CheckpointError, RunError, UserError
+from cotswold.files import disk_errors, real_folder
+from cotswold.optim.server_rules import Rule
+from cotswold.shards.core.sample_ledger import Account
+
+POINT = "x"
+_VECTOR = "vector."
+_IDENTITY = "cotswold serve"
+
+
+class Saved:
+    """Where served parameters are saved, if anywhere, and what they are when a server begins."""
+
+    def __init__(self, folder: Path | None, model: nn.Module, rule: Rule) -> None:
+        self._folder, self._rule = folder, rule
+        self._names = [name for name, _ in model.named_parameters()]
+        self._shapes = [tuple(each.shape) for each in model.parameters()]
+        self.vectors: dict[str, Tensor] = {POINT: _flat(model)}
+        """By name: the parameters, and of a run that goes on what its rule keeps."""
+        self.account = Account()
+        """Of samples, before."""
+        self.pushes = 0
+        """Before."""
+
+    @classmethod
+    def opened(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> Saved:
+        """The state of a folder, which goes on from its newest checkpoint with ``resume``.
+
+        Raises UserError for a module that cannot be served, RunError for a folder that has checkpoints and is
+        not resumed, or has none and is, CheckpointError for one that is damaged or of another module.
+        """
+        found = cls(folder, model, rule)
+        if folder is None:
+            if resume:
+                raise UserError("there is nothing to go on from; give save, the folder with the checkpoints")
+            return found
+        with disk_errors(folder, RunError):
+            real_folder(folder)
+        checkpoints = found._checkpoints(folder)
+        if resume:
+            if checkpoints.latest(found._load).checkpoint is None:
+                raise RunError(f"{folder} has no checkpoint to go on from; serve without resume")
+        elif checkpoints.paths():
+            raise RunError(
+                f"{folder} has checkpoints already; resume goes on from them, or save to another folder"
+            )
+        return found
+
+    @property
+    def logs(self) -> Path | None:
+        """The folder to which server processes print; None: where this process prints."""
+        if self._folder is None:
+            return None
+        logs = self._folder / "logs"
+        with disk_errors(logs, RunError):
+            logs.mkdir(exist_ok=True)
+        return logs
+
+    def save(self, vectors: Mapping[str, Tensor], pushes: int, account: Account) -> Path | None:
+        """Write a checkpoint, numbered by pushes; None where nothing is to be saved."""
+        if self._folder is None:
+            return None
+        state: dict[str, object] = {
+            "rule": self._rule.name,
+            "vectors": [name for name in vectors if name != POINT],
+            "account": dict(vars(account)),
+        }
+        return self._checkpoints(self._folder).save(pushes, self._pieces(vectors), state)
+
+    def fill(self, model: nn.Module, point: Tensor) -> None:
+        """Put parameters into the module."""
+        with torch.no_grad():
+            for parameter, part in zip(model.parameters(), self._cut(point), strict=True):
+                parameter.copy_(part)
+
+    def _checkpoints(self, folder: Path) -> Checkpoints:
+        return Checkpoints(folder / "checkpoints", identity=_IDENTITY)
+
+    def _pieces(self, vectors: Mapping[str, Tensor]) -> Iterator[Piece]:
+        for name, part in zip(self._names, self._cut(vectors[POINT]), strict=True):
+            yield Piece(name, part)
+        for name, vector in vectors.items():
+            if name != POINT:
+                yield Piece(f"{_VECTOR}{name}", vector)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        names, account = state.get("vectors"), state.get("account")
+        if not isinstance(names, list) or not isinstance(account, dict):
+            raise CheckpointError(
+                f"{checkpoint.path} says nothing of what was served; it is of another version"
+            )
+        if state.get("rule") != self._rule.name:
+            raise UserError(
+                f"{checkpoint.path} was served with rule {state.get('rule')}, and this is {self._rule.name}; "
+                "go on with the same, or begin in another folder"
+            )
+        vectors = {POINT: torch.empty_like(self.vectors[POINT])}
+        for name, part in zip(self._names, self._cut(vectors[POINT]), strict=True):
+            checkpoint.read_into(name, part)
+        for name in map(str, names):
+            vectors[name] = torch.empty_like(vectors[POINT])
+            checkpoint.read_into(f"{_VECTOR}{name}", vectors[name])
+        self.vectors, self.account, self.pushes = vectors, Account(**account), checkpoint.step
+
+    def _cut(self, vector: Tensor) -> Iterator[Tensor]:
+        start = 0
+        for shape in self._shapes:
+            stop = start + torch.Size(shape).numel()
+            yield vector[start:stop].view(shape)
+            start = stop
+
+
+def _flat(model: nn.Module) -> Tensor:
+    """A copy of the parameters in one vector on the CPU; raises UserError where they are of several types."""
+    found = list(model.parameters())
+    kinds = {each.dtype for each in found}
+    if kinds not in ({torch.float32}, {torch.float64}):
+        named = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
+        raise UserError(
+            f"the parameters of {type(model).__name__} are {named}; servers keep them in one vector: give "
+            "all of them as float32, or as float64 (clients may have others)"
+        )
+    return torch.cat([each.detach().cpu().reshape(-1) for each in found])

@@ -1,0 +1,210 @@
+"""Batches of data servers as a PyTorch data set.
+
+Knows: a pool's address, orders of samples, DataLoaders. Does not know: messages, who makes batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from multiprocessing.util import Finalize
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from cotswold.api.arguments import whole
+from cotswold.data.loading.batching import Wanted
+from cotswold.data.loading.dataset import worker_of_loader
+from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
+from cotswold.data.loading.shuffle_buffer import Epoch
+from cotswold.data.service.store import SplitTerms, Terms, View
+from cotswold.dataservice.core.epoch_pass import Drawing
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, asking_of, client_at
+from cotswold.errors import UserError
+from cotswold.host import Token
+
+LOG = logging.getLogger("cotswold")
+_WINDOW = 8
+"""Batches that are asked ahead."""
+
+
+class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
+    """Batches that data servers make; `connect_data` makes it. Use in a ``with`` statement, or `close`.
+
+    ``x``: float32 (image, channel, y, x), images last in memory; ``y``: int64 (image,), or float32
+    (image, target). Where something was dealt again, a batch of a shared epoch may be smaller.
+
+    A pass is an epoch. Where it is shared, the first is the one that is on, or the next one if that is over,
+    and each later pass is the next epoch; a loop that comes late to an epoch gets what is left of it, and is
+    warned where `set_epoch` has named one of which nothing is. In an order of its own, passes are epochs 0, 1
+    and so on, or go on from that of `set_epoch`. With workers of a DataLoader call it before each pass in any
+    case; each worker draws for itself, or has its part. One pass at a time: the next one ends that which is
+    on.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, int, Token, bool, tuple[int, ...], float],
+        view: View,
+        batch_size: int,
+        shuffle: bool,
+        part: tuple[int, int],
+        drawn: tuple[str, bool] | None,
+    ) -> None:
+        self._place, self._view, self._part, self._drawn = place, view, part, drawn
+        self._batch_size, self._shuffle = batch_size, shuffle
+        self._epoch = torch.full((), -1, dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # workers that persist hear of it
+        self._client: DataClient | None = None
+        self._process = 0
+        self._is_closed = self._has_told = self._is_named = False
+        self._next = 0
+        """The epoch of the next pass in an order of its own, unless `set_epoch` names one."""
+
+    def __repr__(self) -> str:
+        host, port = self._place[:2]
+        return f"<batches of {self._batch_size} samples of the data servers at {host}:{port}>"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next pass be that of ``epoch``."""
+        epoch = whole("epoch", epoch)
+        if epoch < 0:
+            raise UserError(f"epoch {epoch} is none; give 0 or more")
+        self._epoch.fill_(epoch)
+        self._is_named = True
+
+    def terms(self) -> Terms:
+        """What is served. Raises MachineError where nobody serves."""
+        return self._connected().terms()
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if get_worker_info() is not None and int(self._epoch) < 0:
+            raise UserError(
+                "a DataLoader with workers needs set_epoch(epoch) before each pass over data servers"
+            )
+        client = self._connected()
+        terms = client.terms()
+        name = self._view.split
+        if name not in terms.splits:
+            raise UserError(f"no split {name!r} is served, but {', '.join(sorted(terms.splits))}")
+        varying = terms.varying if name == "train" else ""
+        view = View(name, self._view.seed, None, varying, terms.store)
+        if self._drawn is None:
+            batches = self._own(client, view, terms, terms.splits[name])
+        else:
+            batches = self._shared(client, view, terms, terms.splits[name], *self._drawn)
+        return self._held_by(batches)
+
+    def _held_by(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same batches: whoever takes them keeps this object, which otherwise closes its connection."""
+        yield from batches
+
+    def close(self) -> None:
+        """Leave, for good."""
+        self._is_closed = True
+        if self._client is not None and self._process == os.getpid():
+            self._client.close()
+        self._client = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def _connected(self) -> DataClient:
+        """The connection of this process; raises UserError once it is closed."""
+        if self._is_closed:
+            raise UserError("this connection to data servers is closed; connect again")
+        if self._client is None or self._process != os.getpid():
+            host, port, token, encrypt, ports, seconds = self._place
+            asking = asking_of(_WINDOW, seconds)
+            self._client = client_at(
+                host,
+                port,
+                token,
+                asking,
+                encrypt=encrypt,
+                ports=ports,
+                start_seconds=seconds,
+                again="connect again",
+            )
+            self._process = os.getpid()
+            # a worker of a DataLoader ends without close(), and runs nothing but these
+            Finalize(self, self._client.close, exitpriority=10)
+        return self._client
+
+    def _order(self, terms: SplitTerms) -> Buffered:
+        split = Split(terms.samples, terms.shard, self._view.seed, self._shuffle)
+        return Buffered(split, max(1, terms.buffer))
+
+    def _own(
+        self, client: DataClient, view: View, terms: Terms, split: SplitTerms
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        epoch = int(self._epoch)
+        if get_worker_info() is None:  # workers do not hear of passes, and need `set_epoch`
+            epoch = epoch if self._is_named else self._next
+            self._next, self._is_named = epoch + 1, False
+        rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
+        rows = part_of_worker(rows, self._batch_size, *worker_of_loader())
+        wanted = (Wanted(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
+        return client.batches(view, wanted, window_bytes(terms.shape))
+
+    def _shared(
+        self,
+        client: DataClient,
+        view: View,
+        terms: Terms,
+        split: SplitTerms,
+        stream: str,
+        at_least_once: bool,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        order = self._order(split)
+        same = {"store": view.store, "split": view.split, "seed": view.seed, "varying": view.varying}
+        what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
+        most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
+        drawing = Drawing(
+            *(stream, what, split.samples, self._batch_size),
+            most=max(2, min(_WINDOW, most)),
+            at_least_once=at_least_once,
+        )
+        wanted = int(self._epoch)
+        is_named = self._is_named or get_worker_info() is not None
+
+        def rows_of(epoch: int) -> Rows:
+            if get_worker_info() is None and int(self._epoch) == wanted:
+                self._epoch.fill_(epoch + 1)
+                self._is_named = False
+            return order.rows(epoch)
+
+        batches = client.drawn(view, drawing, wanted, rows_of)
+        return self._told_if_empty(batches, stream, wanted) if is_named else batches
+
+    def _told_if_empty(
+        self, batches: Iterator[tuple[Tensor, Tensor]], stream: str, wanted: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same batches; an epoch that was asked for by its number, and has none, is told once, and by the
+        first worker of a DataLoader alone."""
+        is_empty = True
+        for batch in batches:
+            is_empty = False
+            yield batch
+        if is_empty and not self._has_told and worker_of_loader()[0] == 0:
+            self._has_told = True
+            LOG.warning(
+                "epoch %d of the stream %r has nothing left for this loop: all of it went to loops that were "
+                "there before; set_epoch a later one, or connect to a stream of another name; any more such "
+                "epochs are not told",
+                wanted,
+                stream,
+            )

@@ -1,0 +1,175 @@
+"""This machine lent to the runs of a cluster.
+
+Knows: where the secret is, signals, how long it lasts. Does not know: how machines are joined, what runs.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from cotswold.api.arguments import check_whole
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.host import Token
+    from cotswold.host.child_process import Child
+    from cotswold.processes.shutdown_notice import Notice
+
+
+def lend(
+    address: str | None,
+    *,
+    head: bool,
+    port: int | None,
+    cores: int | None,
+    ports: str | None,
+    token_file: Path | None,
+    say: Callable[[str], None],
+) -> int:
+    """Join the machines at an address, or be their head, until SIGINT or SIGTERM; the exit code.
+
+    Raises UserError where the words do not fit together, there is no secret, or nobody answers at the
+    address; MissingExtraError without Ray.
+    """
+    from cotswold.host import address_for_peers
+    from cotswold.processes.ray.node import join_head, start_head
+    from cotswold.processes.ray.settings import DEFAULT_PORT, require_ray
+    from cotswold.processes.shutdown_notice import Notice
+    from cotswold.recipe.schema.cluster import port_range
+
+    if head == (address is not None):
+        raise UserError("give either --head, for the first machine, or --address HOST:PORT of that one")
+    if port is not None and address is not None:
+        raise UserError("the port is the head's; write it into --address HOST:PORT")
+    if cores is not None:
+        check_whole("cores", cores)
+        if cores < 1:
+            raise UserError(f"cores={cores} lends nothing; give 1 or more")
+    try:
+        between = port_range(ports)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error
+    require_ray()
+    secret = _secret(token_file)
+
+    def start(output: int, environ: Mapping[str, str]) -> Child:
+        if address is None:
+            return start_head(
+                secret, port=port or DEFAULT_PORT, cores=cores, ports=between, environ=environ, output=output
+            )
+        return join_head(address, secret, cores=cores, ports=between, environ=environ, output=output)
+
+    if address is None:
+        own = address_for_peers(os.environ) or socket.gethostname()
+        ready = (
+            f"the head of a cluster; others join with: cotswold worker --address {own}:{port or DEFAULT_PORT}"
+        )
+    else:
+        ready = f"lent to the cluster at {address}; Ctrl-C takes it back"
+    with closing(Notice()) as notice, _signals() as woken, tempfile.TemporaryFile() as printed:
+        for attempt in range(_ATTEMPTS):
+            child = start(printed.fileno(), {**os.environ, **notice.environ()})
+            try:
+                if _wait(child, woken, lambda: _UP in _text(printed), lambda: say(ready)):
+                    _leave(child, woken, notice, say)
+                    return 0
+                why = child.why()
+            finally:
+                child.end()
+            if _EARLY not in _text(printed) or attempt == _ATTEMPTS - 1:
+                break
+            say("the head is not ready; once more")
+            printed.truncate(0)
+        for line in _text(printed).splitlines()[-_LINES:]:
+            say(f"Ray: {line}")
+        say(f"Ray {why}")
+        return 1
+
+
+def _wait(
+    child: Child, woken: socket.socket, is_ready: Callable[[], bool], tell: Callable[[], object]
+) -> bool:
+    """Wait until this process is asked to end (True), or the child has ended; ``tell`` once when it is up."""
+    is_up = False
+    with selectors.DefaultSelector() as selector:
+        selector.register(child, selectors.EVENT_READ, "child")
+        selector.register(woken, selectors.EVENT_READ, "signal")
+        while True:
+            asked = {key.data for key, _ in selector.select(None if is_up else _LOOK_SECONDS)}
+            if asked:
+                return "signal" in asked
+            if is_ready():
+                is_up = True
+                tell()
+
+
+def _leave(child: Child, woken: socket.socket, notice: Notice, say: Callable[[str], None]) -> None:
+    """Hand over what runs here, then end Ray; a second signal ends all at once."""
+    woken.recv(1)
+    say("leaving: what runs here hands over what it has")
+    notice.give(_NOTICE_SECONDS, woken)
+    child.send(signal.SIGTERM)
+    with selectors.DefaultSelector() as selector:
+        selector.register(child, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        selector.select(_END_SECONDS)
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Can be read once for each signal that asks this process to end."""
+    wake, woken = socket.socketpair()
+    before = {number: signal.signal(number, lambda *_: wake.send(b".")) for number in _SIGNALS}
+    try:
+        yield woken
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        wake.close()
+        woken.close()
+
+
+def _text(printed: IO[bytes]) -> str:
+    """What Ray has printed."""
+    return os.pread(printed.fileno(), _PRINTED_MOST, 0).decode(errors="replace")
+
+
+_UP, _EARLY = "Ray runtime started", "No node info found for head node"
+"""What Ray prints when it is up, and when the head answers and is not up."""
+_ATTEMPTS = 6
+_LOOK_SECONDS = 0.3
+_LINES = 5
+_PRINTED_MOST = 1 << 16
+_NOTICE_SECONDS = 25.0
+"""A spot machine has 30 s at the least."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_END_SECONDS = 20.0
+
+
+def _secret(file: Path | None) -> Token:
+    from cotswold.host import token_in, token_of
+
+    if file is not None:
+        if not os.path.lexists(file):  # a new secret would be none of the other machines'
+            path = shlex.quote(str(file))
+            raise UserError(
+                f"there is no file {file}; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
+                f"{path}, and copy it to every machine of the cluster"
+            )
+        return token_in(file)
+    found = token_of(os.environ)
+    if found is None:
+        raise UserError(
+            "all machines of a cluster need the same secret; set COTSWOLD_TOKEN, such as to what openssl "
+            "rand -hex 32 prints, or give --token-file"
+        )
+    return found

@@ -1,0 +1,232 @@
+"""What a run does at this moment, who waits for whom, and how one that is over has ended.
+
+Knows: the run's directory, its lock, the file with its status. Does not know: what processes do (they
+say it), the terminal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cotswold.api.run import Run
+from cotswold.errors import UserError
+from cotswold.ui import doing
+from cotswold.ui import wait_graph as waiting
+from cotswold.ui.progress import describe
+
+if TYPE_CHECKING:
+    from cotswold.files import Holder
+    from cotswold.host.stack_dump import Stacks
+
+State = Literal["goes on", "ended", "was killed", "has not begun"]
+_LATE_SECONDS = 5.0
+"""A run that has said nothing for so long is called late."""
+_NEWS_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Why:
+    """What was found of a run."""
+
+    run: Path
+    state: State
+    sentences: tuple[str, ...]
+    """What is to be said of it, one after the other."""
+    status: Mapping[str, object] = field(default_factory=dict)
+    """The newest event of each kind, and when it was written (unix seconds), of a run that goes on or was
+    killed."""
+    stacks: tuple[Stacks, ...] = ()
+    """Of its processes on this machine, where they were asked for."""
+
+
+def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
+    """What a run does, who waits for whom and since when; of one that is over how it ended.
+
+    Who waits for whom is known of strategy `downpour`; of others how far they are. With ``stacks`` every
+    process of the run on this machine writes the stacks of its threads into the run's logs, and they are
+    returned. Nothing is changed, and the run goes on. Raises RunError where there is no run, UserError for
+    stacks of a run that is over or on another machine, MachineError where its files cannot be read.
+    """
+    from cotswold.files import holder_of
+    from cotswold.run.loggers.status_file import status_in
+
+    found = run if isinstance(run, Run) else Run(run)
+    holder = holder_of(found.path)
+    status = status_in(found.directory.status) or {}
+    if holder is None:
+        if stacks:
+            raise UserError(f"no process trains {found.path}; stacks are of a run that goes on")
+        return _over(found, status)
+    sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
+    return Why(found.path, "goes on", tuple(sentences), status, _stacks(found, holder) if stacks else ())
+
+
+def _over(run: Run, status: Mapping[str, object]) -> Why:
+    """Of a run that nobody trains."""
+    events = run.events
+    last = events[-1] if events else None
+    if last is None:
+        return Why(run.path, "has not begun", (f"{run.path} has not begun, and nobody trains it",))
+    if last["kind"] == "end":
+        cause = f": {last['why']}" if last.get("why") else ""
+        ended = _ENDS.get(str(last["status"]), str(last["status"]))
+        if last["status"] in _SAVED:
+            ended += f"; {'resume=True' if _has_own_module(run) else '--resume'} goes on with it"
+        said = f"{run.path} {ended}{cause}"
+        warning = [f"warning: {last['warning']}"] if last.get("warning") else []
+        told = () if last["status"] == "finished" else _resume_note(run)
+        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
+    when = _clock(doing.figure(last, "time"))
+    said = (
+        f"{run.path} ended without saving: left at once, or killed; no process trains it, and its events "
+        f"stop at {when}"
+    )
+    command = f"cotswold train --run {run.path} --resume"
+    if _has_own_module(run):  # which the command does not have
+        command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
+    remedy = f"go on with: {command}"
+    before = [f"before, {line}" for line in _doing(status, is_here=False)]
+    return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
+
+
+def _resume_note(run: Run) -> list[str]:
+    """A sentence if the run does not promise an exact resume."""
+    from cotswold.run import read_events
+
+    if not run.directory.events.exists():
+        return []
+    start = next((event for event in read_events(run.directory.events) if event["kind"] == "start"), {})
+    note = start.get("resume_note")
+    return [str(note)] if note else []
+
+
+_ENDS = {
+    "finished": "has finished",
+    "interrupted": "was stopped and saved",
+    "limited": "was saved and stopped at its limit",
+    "failed": "has failed",
+}
+_SAVED = ("interrupted", "limited")
+
+
+def _has_own_module(run: Run) -> bool:
+    """Whether a Python program gave the module. False also where the recipe is not there."""
+    return run.directory.recipe.is_file() and run.recipe.network.module is not None
+
+
+def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
+    """Who trains the run, and when it said so last."""
+    who = f"process {holder.process} on {holder.host} since {_clock(holder.since)}"
+    said = f"{run.path} goes on: {run.recipe.training.strategy}, {who}"
+    if not status:
+        return f"{said}; it starts, and has said nothing yet"
+    late = time.time() - doing.figure(status, "written")
+    if late > _LATE_SECONDS:
+        from cotswold.host.stack_dump import state_of
+
+        state = state_of(holder.process) if holder.is_here else ""
+        process = f": process {holder.process} {state}" if state else "; --stacks shows where it is"
+        return f"{said}; it has said nothing for {doing.seconds_in_words(late)}{process}"
+    return said
+
+
+def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
+    """How far it is, and what each process does, a sentence each."""
+    newest = status.get("newest")
+    if not isinstance(newest, Mapping):
+        return []
+    known = {name: each for name, each in newest.items() if isinstance(each, Mapping)}
+    said = [
+        line
+        for name in ("warning", "step", "validation")
+        if name in known and (line := describe(known[name]))
+    ]
+    if "portions" in known:
+        portions = known["portions"]
+        said.append(
+            f"evaluation {portions.get('evaluation')}: {portions.get('portions')} of "
+            f"{portions.get('of')} portions, {portions.get('workers')} workers"
+        )
+    if "replicas" in known:
+        now = known["replicas"]
+        said += [
+            _epoch(now),
+            *waiting.table(now, is_here),
+            *_news(status),
+            *waiting.conclusions(now, is_here),
+        ]
+    elif "step" in known:
+        said.append("who waits for whom is known of strategy downpour alone; --stacks shows where each is")
+    return said
+
+
+def _epoch(now: Mapping[str, object]) -> str:
+    samples = now.get("samples")
+    account = samples if isinstance(samples, Mapping) else {}
+    words = [
+        f"{doing.figure(account, name):,.0f} {name.replace('_', ' ')}"
+        for name in ("counted", "torn", "refused", "lost", "left_out")
+        if account.get(name)
+    ]
+    epoch = f"epoch {doing.figure(now, 'epoch') + 1:.0f} of {doing.figure(now, 'epochs'):.0f}"
+    in_hand = f"{doing.figure(now, 'open'):,.0f} in hand"
+    return f"{now.get('doing')}; {epoch}; samples: {', '.join([*words, in_hand])}"
+
+
+def _news(status: Mapping[str, object]) -> list[str]:
+    """What has happened to processes in the last minute."""
+    written = doing.figure(status, "written")
+    return [
+        f"{doing.seconds_in_words(written - doing.figure(each, 'time'))} ago: {line}"
+        for each in doing.rows(status, "news")
+        if written - doing.figure(each, "time") < _NEWS_SECONDS and (line := _happened(each))
+    ]
+
+
+def _happened(event: Mapping[str, object]) -> str:
+    kind, name = str(event.get("kind")).removeprefix("cluster_"), event.get("name")
+    said = event.get("why") or event.get("sentence") or ""
+    match kind:
+        case "recalled" | "waiting":
+            return str(said)
+        case "revived":
+            return f"{doing.named(str(name))} was on no server any more, and goes on from a disk"
+        case "restored":
+            return f"{name} goes on from its disk with {said}"
+        case "disk":
+            return f"{name}: {said}"
+    return f"{name} {kind} ({said})" if said else f"{name} {kind}"
+
+
+def _stacks(run: Run, holder: Holder) -> tuple[Stacks, ...]:
+    from cotswold.host.stack_dump import ask, is_known_here
+
+    if not holder.is_here:
+        raise UserError(f"{run.path} is trained on {holder.host}; ask for its stacks there")
+    if not is_known_here():
+        raise UserError(
+            "stacks are found by way of /proc, which Linux has; here py-spy dump --pid shows them"
+        )
+    try:
+        return tuple(ask(holder.process, run.directory.main_log, run.directory.main_log.parent))
+    except PermissionError as error:
+        raise UserError(f"{run.path} is trained by another user; ask for its stacks as that user") from error
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds").partition("+")[0]
+
+
+def lines(found: Why) -> Sequence[str]:
+    """What was found, line by line."""
+    said = list(found.sentences)
+    for each in found.stacks:
+        who = f"process{'es' if len(each.processes) > 1 else ''} {', '.join(map(str, each.processes))}"
+        said += ["", f"{each.name} ({who}){''.join(f'; {state}' for state in each.states)}:"]
+        said += each.text.splitlines() or ["    no answer within some seconds"]
+    return said

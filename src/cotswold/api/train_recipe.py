@@ -1,0 +1,89 @@
+"""Training a recipe: in this process, over ranks that it starts, or as one rank of several.
+
+Knows: which processes train a recipe. Does not know: how anything is trained, who hears of it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.arguments import check_whole
+from cotswold.api.request import RankWords, Request
+from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
+from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
+from cotswold.errors import UserError
+from cotswold.training.data import stores
+from cotswold.ui.display import Quiet
+
+if TYPE_CHECKING:
+    from cotswold.training.distributed import Team
+
+
+def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+    """Train as requested, in the processes that are there or that are wanted."""
+    from cotswold.api import ranks as processes
+    from cotswold.launch import world_of
+
+    check_whole("restarts", restarts)
+    if restarts < 0:
+        raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
+    if grid is not None:
+        request = replace(request, overrides=[*request.overrides, processes.override(grid)])
+    display = hearing.display
+    named = request.recipe, request.directory, request.overrides
+    world = world_of(os.environ)
+    if world is not None and world.size > 1:
+        if restarts and world.launcher != "cotswold":
+            raise UserError(
+                f"restarts is for ranks that Cotswold starts; these were started by {world.launcher}, "
+                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started, Python: "
+                'resume="if_started")'
+            )
+        with own_environment(), own_threads(), own_modes():
+            processes.prepare(world)
+            with processes.team(world, *named, display.say) as team:
+                return _trained(request, team, hearing)
+    wanted = None
+    if any(word is not None for word in (grid, request.recipe, request.directory)):
+        wanted = processes.wanted_recipe(*named, display.say)
+        shape = processes.local_grid(wanted, display.say)
+        if shape.size > 1:
+            place = request.directory or Path("runs") / wanted.name
+            return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)
+    if restarts:
+        raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
+    with computing(None, wanted):
+        from cotswold.training.distributed import SOLO
+
+        return _trained(request, SOLO, hearing)
+
+
+def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
+    """Train in this process, alone or as one of a team."""
+    from cotswold import training
+
+    display = hearing.display if team.is_main else Quiet()
+    resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
+    with display.counting("preparing", "samples") as advance:
+        job = training.open_job(
+            request.recipe,
+            request.directory,
+            overrides=request.overrides,
+            stores=request.stores,
+            resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
+            progress=advance,
+            team=team,
+            began=request.began,
+        )
+    if team.is_main and not job.resumed:
+        for note in [*job.store.notes, *stores.warnings(job.recipe, job.store)]:
+            display.say(note)
+    if team.is_main and job.resumed:
+        changed = training.source_note(job.run, job.recipe, job.store)
+        if changed is not None:
+            display.say(changed)
+    with own_random():
+        return carried(job, team, request.directory, display, hearing)

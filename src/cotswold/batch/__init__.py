@@ -1,0 +1,11 @@
+"""Whole-set gradients (Bunyip, Sandblaster): portions, coordinator, workers, reductions.
+
+`core` has the state machines, `runtime` the processes. A program that trains with a loop of its own opens a
+cluster by `open_cluster`.
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

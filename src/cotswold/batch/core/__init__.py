@@ -1,0 +1,1 @@
+"""State machines of whole-set gradients: no sockets, clocks, disks, threads or tensors."""

@@ -1,0 +1,109 @@
+"""What counts in an evaluation, whose work it was, and what else happened: the account.
+
+Knows: results of portions, sums, members. Does not know: states, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.requests import Account, Counted
+from cotswold.shards.core.membership import Member
+from cotswold.wire import PortionResult, SumName
+
+
+@dataclass
+class Counting:
+    """Of one evaluation."""
+
+    dealing: Dealing
+    began: float
+    results: dict[tuple[int, int], PortionResult] = field(default_factory=dict)
+    """Of computed portions, by session and portion."""
+    sums: dict[SumName, tuple[int, ...]] = field(default_factory=dict)
+    """Those that count."""
+    refused: set[SumName] = field(default_factory=set)
+    backups: set[tuple[int, int]] = field(default_factory=set)
+    """Session and portion of each backup copy."""
+    left_out: list[int] = field(default_factory=list)
+    lost: int = 0
+    reductions: int = 0
+    _counted: dict[int, PortionResult] = field(default_factory=dict)
+    _by: dict[int, str] = field(default_factory=dict)
+    """Who computed each portion that counts."""
+    _backups_used: int = 0
+
+    def is_settled(self, name: SumName) -> bool:
+        """Whether it is known of a sum whether it counts."""
+        return name in self.sums or name in self.refused
+
+    def mistake(self, result: PortionResult, portion: int) -> str | None:
+        """Why a result cannot be that of the portion."""
+        if result.portion != portion or not 0 <= portion < self.dealing.portions:
+            return f"it answered for portion {result.portion}, and had portion {portion}"
+        samples = self.dealing.samples(portion)
+        if result.samples != samples:
+            return f"it counted {result.samples} patterns in portion {portion}, which has {samples}"
+        return None
+
+    def mistake_of_sum(self, results: Sequence[PortionResult]) -> str | None:
+        """Why results cannot be those of one sum."""
+        if len({result.portion for result in results}) < len(results):
+            return "it answered for a portion twice in one sum"
+        mistakes = (self.mistake(result, result.portion) for result in results)
+        return next((each for each in mistakes if each is not None), None)
+
+    def count(self, name: SumName, results: Mapping[int, PortionResult], who: Mapping[int, Member]) -> None:
+        """A sum is accepted; each portion was computed by somebody."""
+        assert self._counted.keys().isdisjoint(results), "a portion counts once"
+        assert not self.is_settled(name), f"{name} counts once"
+        self.sums[name] = tuple(results)
+        for portion, result in results.items():
+            self._counted[portion] = result
+            self._by[portion] = who[portion].name
+            self._backups_used += (who[portion].session, portion) in self.backups
+
+    @property
+    def samples(self) -> int:
+        """How many patterns count."""
+        return sum(result.samples for result in self._counted.values())
+
+    def outcome(self, number: int, dots: tuple[float, ...], now: float) -> Counted:
+        """All of it."""
+        portions = tuple(sorted(self._counted))
+        results = [self._counted[portion] for portion in portions]
+        kinds = sorted({name for result in results for name, _ in result.details})
+        by_name: dict[str, int] = {}
+        for name in self._by.values():
+            by_name[name] = by_name.get(name, 0) + 1
+        account = Account(
+            now - self.began,
+            by_name,
+            len(self.backups),
+            self._backups_used,
+            len(self.refused),
+            self.lost,
+            tuple(sorted(self.left_out)),
+            self.reductions,
+        )
+        return Counted(
+            number,
+            dots,
+            total_of([result.value for result in results]),
+            {kind: total_of([dict(result.details).get(kind, 0.0) for result in results]) for kind in kinds},
+            portions,
+            self.samples,
+            self.sums,
+            account,
+        )
+
+
+def total_of(values: Sequence[float]) -> float:
+    """Their sum, correctly rounded: it depends on no order."""
+    try:
+        return fsum(values)
+    except (OverflowError, ValueError):  # too large on the way, or infinities of both signs
+        return sum(values)

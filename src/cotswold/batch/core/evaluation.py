@@ -1,0 +1,475 @@
+"""One evaluation: portions are granted, computed, counted, until all that is wanted counts.
+
+Knows: the ledger, who is ready, which sums are where. Does not know: sockets, clocks (each verb is told the
+time), how vectors are added.
+
+    state       what happens                                          next
+    OPENING     the servers have opened it                            COMPUTING
+    COMPUTING   every portion is in some sum                          DRAINING
+    DRAINING    a portion is wanted again: a death, a refusal         COMPUTING
+    DRAINING    sums are reduced, and all have the plan               REDUCING
+    REDUCING    a member is lost, or the reduction broke off          DRAINING
+    any of these but OPENING: all counts                              CLOSING
+    CLOSING     the servers have closed it                            OVER
+
+A grant names one portion. A portion that another has as well, or whose worker is slow beside what is left, is
+a sum of its own (*apart*), so that nothing else hangs on it. When nothing is free, what others will finish
+last is given a second time; the first sum that all servers hold counts, and one that names a counted portion
+is refused whole. Where sums stay with the workers, the coordinator chooses them at the end so that none
+overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from cotswold.batch.core.accounting import Counting
+from cotswold.batch.core.chunk_failures import Failures
+from cotswold.batch.core.chunk_ledger import Claim, Ledger
+from cotswold.batch.core.chunk_queues import Homes, Queues
+from cotswold.batch.core.deadline import left_at_deadline
+from cotswold.batch.core.point_distribution import Beginning
+from cotswold.batch.core.reductions import Reductions
+from cotswold.batch.core.requests import Counted, Event, Planner, Request, Trouble
+from cotswold.batch.core.scheduling import Choice, Granting
+from cotswold.batch.core.settings import Rules
+from cotswold.shards.core.membership import Member, Members
+from cotswold.wire import (
+    Aborted,
+    Accept,
+    Apart,
+    Beat,
+    Close,
+    End,
+    Flush,
+    Grant,
+    Grants,
+    Heard,
+    Held,
+    PortionResult,
+    Pushed,
+    Ready,
+    Send,
+    Settled,
+    SumName,
+)
+
+
+class State(Enum):
+    """Where an evaluation is."""
+
+    OPENING = "opening"
+    COMPUTING = "computing"
+    DRAINING = "draining"
+    REDUCING = "reducing"
+    CLOSING = "closing"
+    OVER = "over"
+
+
+NEXT = {
+    State.OPENING: {State.COMPUTING},
+    State.COMPUTING: {State.DRAINING, State.CLOSING},
+    State.DRAINING: {State.COMPUTING, State.REDUCING, State.CLOSING},
+    State.REDUCING: {State.DRAINING, State.CLOSING},
+    State.CLOSING: {State.OVER},
+    State.OVER: set[State](),
+}
+"""Which state may follow which."""
+
+
+class Evaluation:
+    """One evaluation, as the coordinator sees it."""
+
+    def __init__(
+        self,
+        number: int,
+        request: Request,
+        rules: Rules,
+        members: Members,
+        homes: Homes,
+        planner: Planner,
+        servers: Sequence[str],
+        now: float,
+    ) -> None:
+        self.number, self.request, self.state = number, request, State.OPENING
+        self.rules, self.members, self.homes, self.planner = rules, members, homes, planner
+        self.servers = servers
+        drawn = request.portions
+        if drawn is None:
+            drawn = rules.dealing.drawn(request.cycle, request.fraction)
+        if not drawn or min(drawn) < 0 or max(drawn) >= rules.dealing.portions:
+            raise ValueError(
+                f"there are portions 0 to {rules.dealing.portions - 1}; asked for are {list(drawn)}"
+            )
+        self.ledger = Ledger(drawn)
+        self.may_leave_out = request.portions is None and rules.deadline is not None
+        if self.may_leave_out:  # what a deadline leaves out must not depend on who is slow
+            queues = Queues.shared(rules.dealing.shuffled(request.cycle, drawn), homes, ())
+        else:
+            sessions = [member.session for member in members if not member.is_leaving]
+            queues = Queues.shared(drawn, homes, sessions)
+        self.granting = Granting(rules, members, self.ledger, queues, Failures(rules.deaths))
+        self.events: list[Event] = []
+        self.beginning = Beginning(number, request, members, planner, self.events, self.granting.is_doubtful)
+        self.counting = Counting(rules.dealing, now)
+        self.reductions = Reductions(
+            number, members, self.ledger, self.granting, self.beginning, planner, now
+        )
+
+    @property
+    def reduces(self) -> bool:
+        """Whether sums stay with the workers until the end."""
+        return not self.rules.pushes and self.request.gradient is not None
+
+    # --- what happens ---
+
+    def begin(self, now: float) -> list[Send]:
+        """Workers are told, while the servers open it."""
+        return self.beginning.all(now)
+
+    def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
+        """The servers have opened it."""
+        self._move(State.COMPUTING)
+        return self.beginning.opened(digests, now) + self.advance(now)
+
+    def joined(self, member: Member, now: float) -> list[Send]:
+        """A worker has come in the middle."""
+        member.entered()
+        return [self.beginning.one(member, now)] if self.state not in (State.CLOSING, State.OVER) else []
+
+    def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
+        """A worker has the point."""
+        return self.beginning.ready(member, ready, now) + self.advance(now, member)
+
+    def computed(self, member: Member, held: Sequence[Held], now: float) -> list[Send]:
+        """Portions are in a worker's sums."""
+        sends: list[Send] = []
+        for each in held:
+            claim = self.ledger.claim_of(member.session, each.grant)
+            if claim is None or claim.number == each.number:
+                continue
+            mistake = self.counting.mistake(each.result, claim.portion)
+            if mistake is None:
+                self._heard(member, claim, each.result, each.number, now)
+            else:
+                sends += self.failed(member, each.grant, mistake, now)
+        return sends + self.advance(now, member)
+
+    def _heard(self, member: Member, claim: Claim, result: PortionResult, number: int, now: float) -> None:
+        if claim.number is None:
+            member.timed(result.seconds)
+            member.progress = now
+            self.granting.failures.computed(claim.portion)
+        self.ledger.compute(member.session, claim.grant, number)
+        self.counting.results[member.session, claim.portion] = result
+
+    def failed(self, member: Member, grant: int, error: str, now: float) -> list[Send]:
+        """A worker cannot compute a portion."""
+        claim = self.ledger.claim_of(member.session, grant)
+        if claim is None:
+            return []
+        self.ledger.release(member.session, grant)
+        self.granting.failures.failed(claim.portion, member.session, error)
+        self.events.append(Event("failed", member.name, error, (claim.portion,)))
+        return self.advance(now)
+
+    def pushed(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+        """All servers hold a sum: it counts whole, or not at all."""
+        if pushed.attempt:
+            return self._reduced(member, pushed, now)
+        if self.state is State.REDUCING:
+            return []  # all portions are in the reduction; should that break off, it is said again
+        name = SumName(member.session, pushed.number)
+        results = {result.portion: result for result in pushed.results}
+        for claim in self.ledger.hand(member.session):
+            if claim.portion in results:
+                self._heard(member, claim, results[claim.portion], name.number, now)
+        sends: list[Send] = []
+        feeds: Member | None = member
+        if not self.counting.is_settled(name):
+            mistake = self.counting.mistake_of_sum(pushed.results)
+            if mistake is None and self.ledger.offer(name, tuple(results)):
+                sends += self._count(name, results)
+            else:
+                self._refuse(member, name, tuple(results), mistake)
+                feeds = None
+        settled = Settled(member.session, self.number, pushed.number, accepted=name in self.counting.sums)
+        return [*sends, Send(member.name, settled), *self.advance(now, feeds)]
+
+    def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
+        """A broadcast or a reduction broke off at a worker."""
+        if self._is_reducing(member, aborted.attempt):
+            self.events.append(
+                Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
+            )
+            # a peer that is lost may be heard of soon; what the sums hold was told just now
+            self.reductions.after = now + self.rules.beat_seconds if aborted.lost else now
+            self._move(State.DRAINING)
+        elif not member.is_ready and aborted.attempt == member.attempt:
+            self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))
+            return [*self.beginning.broken(now), self.beginning.one(member, now)]
+        return self.advance(now)
+
+    def lost(self, member: Member, why: str | None, now: float) -> list[Send]:
+        """A session is over; ``why`` its process ended, None for one that was silent."""
+        hand = self.ledger.hand(member.session)
+        if why is not None:
+            unfinished = [claim.portion for claim in hand if claim.number is None]
+            self.granting.failures.died(member.session, unfinished, why)
+        freed = self.ledger.lose(member.session)
+        self.counting.lost += len(freed)
+        queues = self.granting.queues
+        queues.give_back(freed)
+        queues.end(member.session)
+        sends = self.beginning.broken(now) if self.beginning.is_awaited(member.name) else []
+        if self.request.gradient is not None and self.state is not State.OPENING:
+            sends += self._to_servers(Accept(self.number, len(self.ledger.log), (), (member.session,)))
+        if self.state is State.REDUCING and member.session in self.reductions.told:
+            self.reductions.after = now
+            self._move(State.DRAINING)
+        return sends + self.advance(now)
+
+    def retry(self, now: float) -> list[Send]:
+        """What failed is tried again, by all."""
+        self.granting.failures.forget()
+        self.granting.queues.clear()
+        self.granting.queues.give_back(
+            [each for each in sorted(self.ledger.open) if self.ledger.is_free(each)]
+        )
+        return self.advance(now)
+
+    def leaving(self, member: Member, now: float) -> list[Send]:
+        """A worker wants to go: others take what would have been its share, and it pushes what it has."""
+        self.granting.queues.end(member.session)
+        return self.advance(now)
+
+    def may_go(self, member: Member) -> bool:
+        """Whether a worker that wants to go holds nothing that counts."""
+        return self.state in (State.CLOSING, State.OVER) or not self.ledger.hand(member.session)
+
+    def beat(self, member: Member, beat: Beat, now: float) -> list[Send]:
+        """A worker says what it has in hand: what it has not heard is said again, what it said is heard."""
+        if self.state in (State.CLOSING, State.OVER):
+            return []
+        is_late = now - member.told > self.rules.retry_seconds
+        if beat.evaluation != self.number or (not member.is_ready and beat.attempt < member.attempt):
+            return self.beginning.again(member, now) if is_late else []
+        sends: list[Send] = []
+        if self._is_reducing(member, member.attempt) and beat.attempt < member.attempt and is_late:
+            sends += self.reductions.again(member, now)
+        if beat.held:
+            sends += self.computed(member, beat.held, now)
+            heard = Heard(member.session, self.number, tuple(held.grant for held in beat.held))
+            sends.append(Send(member.name, heard))
+        has = {*beat.granted, *(held.grant for held in beat.held)}
+        has.update(grant for first, last in beat.heard for grant in range(first, last + 1))
+        missing = [
+            claim
+            for claim in self.ledger.hand(member.session)
+            if claim.grant not in has and now - claim.since > self.rules.retry_seconds
+        ]
+        for claim in missing:
+            self.ledger.restart(member.session, claim.grant, now)
+        sends += self._grants(member, missing)
+        if member.is_flushed and not beat.is_flushed:
+            sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
+        return sends + self.advance(now, member)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed: nobody waits for a worker that may be stopped."""
+        sends: list[Send] = []
+        for member in self.members:
+            if not self.granting.is_doubtful(member, now):
+                continue
+            if self.beginning.is_awaited(member.name):
+                sends += self.beginning.broken(now)
+            if self.state is State.REDUCING and member.session in self.reductions.told:
+                self._move(State.DRAINING)
+        return sends + self.advance(now)
+
+    # --- what follows ---
+
+    def advance(self, now: float, member: Member | None = None) -> list[Send]:
+        """Whatever is due now; portions only for ``member`` where nobody else can have got room for one."""
+        if self.state in (State.OPENING, State.CLOSING, State.OVER):
+            return []
+        self._leave_out(now)
+        if self.state is State.COMPUTING and self.ledger.is_computed:
+            self._move(State.DRAINING)
+        if self.state is State.DRAINING and not self.ledger.is_computed:
+            self._move(State.COMPUTING)
+        if self.ledger.is_complete:
+            if self.state is State.COMPUTING:
+                self._move(State.DRAINING)
+            self._move(State.CLOSING)
+            return [Send(each.name, End(each.session, self.number)) for each in self.members]
+        sends = []
+        if self.state is State.DRAINING and self.reduces and now >= self.reductions.after:
+            sends = self._reduce(now)
+        return sends + self._feed(now, member) + self._flush()
+
+    def _feed(self, now: float, only: Member | None) -> list[Send]:
+        if self.state is State.REDUCING:
+            return []
+        sends = []
+        for member in self.members if only is None else (only,):
+            claims = []
+            while self.granting.may_take(member):
+                choice = self.granting.choose(member, now)
+                if choice is None:
+                    break
+                sends += self._make_way(member, choice, now)
+                claims.append(self._claim(member, choice, now))
+            sends += self._grants(member, claims)
+        return sends
+
+    def _make_way(self, member: Member, choice: Choice, now: float) -> list[Send]:
+        """What workers must hear before one is given a portion."""
+        sends = []
+        if all(claim.number is not None for claim in self.ledger.hand(member.session)):
+            member.progress = now
+        if self.granting.is_risky(member, choice):
+            sends.append(Send(member.name, Flush(member.session, self.number, lasts=False)))
+        if choice.is_backup:
+            self.counting.backups.add((member.session, choice.portion))
+            self.events.append(Event("backup", member.name, portions=(choice.portion,)))
+            for other in self.ledger.claims(choice.portion):
+                if other.number is None and not other.apart:
+                    apart = Apart(other.session, self.number, other.grant)
+                    sends.append(Send(self.members.of[other.session].name, apart))
+        return sends
+
+    def _claim(self, member: Member, choice: Choice, now: float) -> Claim:
+        member.grants += 1
+        self.ledger.claim(choice.portion, member.session, member.grants, apart=choice.apart, now=now)
+        claim = self.ledger.claim_of(member.session, member.grants)
+        assert claim is not None, "it was claimed just now"
+        return claim
+
+    def _grants(self, member: Member, claims: Sequence[Claim]) -> list[Send]:
+        grants = tuple(Grant(each.grant, each.portion, each.apart) for each in claims)
+        return [Send(member.name, Grants(member.session, self.number, grants))] if grants else []
+
+    def _flush(self) -> list[Send]:
+        """Where nothing is free, and from who wants to go, sums come to the servers now."""
+        if self.state is State.REDUCING:
+            return []
+        all_of_them = self.rules.pushes and self.granting.is_exhausted
+        sends = []
+        for member in self.members:
+            if member.is_ready and not member.is_flushed and (all_of_them or member.is_leaving):
+                member.is_flushed = True
+                sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
+        return sends
+
+    def _leave_out(self, now: float) -> None:
+        """At the deadline, what nobody has computed and no worker's sum hangs on."""
+        if not self.may_leave_out or self.ledger.is_computed:
+            return
+        left = left_at_deadline(self.ledger, self.members, self.rules, now - self.counting.began)
+        if not left:
+            return
+        self.ledger.withdraw(left)
+        self.granting.queues.clear()
+        self.counting.left_out += left
+        self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
+
+    # --- counting ---
+
+    def _count(self, name: SumName, results: Mapping[int, PortionResult]) -> list[Send]:
+        """A sum is accepted."""
+        self.counting.count(name, results, dict.fromkeys(results, self.members.of[name.session]))
+        for portion in results:
+            self.homes.of[portion] = name.session
+        if self.request.gradient is None:
+            return []
+        assert self.ledger.log[-1] == name, "it was accepted just now"
+        return self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+
+    def _refuse(self, member: Member, name: SumName, portions: Sequence[int], mistake: str | None) -> None:
+        """Those of its portions that count nowhere are given again."""
+        self.counting.refused.add(name)
+        self.events.append(Event("refused", member.name, mistake or "others were faster", tuple(portions)))
+        for claim in self.ledger.hand(member.session):
+            if claim.portion in portions and claim.number == name.number:
+                self.ledger.release(claim.session, claim.grant)
+                if mistake is not None:
+                    self.granting.failures.failed(claim.portion, member.session, mistake)
+        self.granting.queues.give_back([each for each in portions if self.ledger.is_free(each)])
+
+    def _to_servers(self, accept: Accept) -> list[Send]:
+        return [Send(name, accept) for name in self.servers]
+
+    # --- reducing ---
+
+    def _reduce(self, now: float) -> list[Send]:
+        """The sums that the workers keep are added, unless they overlap."""
+        choice = self.reductions.choose(now)
+        if choice is None:
+            return []
+        if choice.missing:
+            self.granting.queues.give_back(choice.missing)
+            self._move(State.COMPUTING)
+            return []
+        sends = self.reductions.start(choice, now)
+        self.counting.reductions += 1
+        self.events.append(Event("reducing", sends[0].to, f"{len(sends)} workers"))
+        self._move(State.REDUCING)
+        return sends
+
+    def _reduced(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+        """All servers hold the sum of a reduction."""
+        name = SumName(member.session, pushed.number)
+        if name in self.counting.sums:
+            return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
+        if not self._is_reducing(member, pushed.attempt):
+            return []
+        who = self.reductions.who
+        accepted = self.ledger.offer(name, tuple(sorted(who)))
+        assert accepted, f"the reduction {pushed.attempt} has portions that count already"
+        results = {portion: self.counting.results[by.session, portion] for portion, by in sorted(who.items())}
+        self.counting.count(name, results, who)
+        self.homes.of.update({portion: by.session for portion, by in who.items()})
+        sends = self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+        settled = [
+            (session, number) for session, each in self.reductions.told.items() for number in each.numbers
+        ]
+        for session, number in [*settled, (member.session, pushed.number)]:
+            message = Settled(session, self.number, number, accepted=True)
+            sends.append(Send(self.members.of[session].name, message))
+        return sends + self.advance(now)
+
+    def _is_reducing(self, member: Member, attempt: int) -> bool:
+        return self.state is State.REDUCING and self.reductions.is_told(member, attempt)
+
+    # --- the end ---
+
+    @property
+    def close(self) -> Close:
+        """What the servers are told at the end."""
+        assert self.state is State.CLOSING, "all counts"
+        log = tuple(self.ledger.log) if self.request.gradient is not None else ()
+        return Close(self.number, log, 1 / self.counting.samples, self.request.gradient)
+
+    def closed(self, dots: tuple[float, ...], now: float) -> Counted:
+        """The servers have closed it."""
+        self._move(State.OVER)
+        counted = self.counting.outcome(self.number, dots, now)
+        left = set(self.ledger.portions) - set(counted.account.left_out)
+        assert set(counted.portions) == left, "all that was wanted counts"
+        return counted
+
+    @property
+    def poisoned(self) -> Trouble | None:
+        """The portion that nobody can compute, once everything else is done."""
+        sessions = [member.session for member in self.members if member.is_ready]
+        portion = self.granting.poisoned(sessions) if self.state is State.COMPUTING else None
+        if portion is None:
+            return None
+        why = self.granting.failures.sentence(portion)
+        return Trouble("poisoned", f"{why}; what others have computed is kept", portion)
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"an evaluation goes from {self.state} to {state}"
+        self.state = state

@@ -1,0 +1,355 @@
+"""What a worker has of one evaluation: grants, sums by number, who must have acknowledged what.
+
+Knows: when a sum is complete, who has it. Does not know: what is computed next, how vectors are added
+(`tasks.Sums`), sockets, clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from cotswold.batch.core.tasks import Sums, Values
+from cotswold.shards.core.sum_tree import parent, sibling
+from cotswold.wire import (
+    COORDINATOR,
+    Aborted,
+    Beat,
+    Begin,
+    Computed,
+    Failed,
+    Grant,
+    Held,
+    Kept,
+    Node,
+    PortionResult,
+    Push,
+    Pushed,
+    Ready,
+    Reduce,
+    Refused,
+    Send,
+    Welcome,
+)
+
+NODES = 16
+"""A worker keeps so many sums of nodes that have not met their siblings; then it pushes them."""
+
+
+@dataclass
+class Sum(Generic[Values]):
+    """What some portions add up to here."""
+
+    number: int
+    values: Values | None
+    """None where no gradient is wanted."""
+    node: Node | None = None
+    grants: list[int] = field(default_factory=list)
+    results: list[PortionResult] = field(default_factory=list)
+    is_flushed: bool = False
+    attempt: int = 0
+    """Of the reduction that made it."""
+    unkept: set[str] = field(default_factory=set)
+    """Servers that have not acknowledged it."""
+    sent: float = 0.0
+    began: float = 0.0
+    """When its first portion was begun."""
+
+
+@dataclass
+class Holding(Generic[Values]):
+    """What belongs to one attempt of a beginning."""
+
+    welcome: Welcome
+    arithmetic: Sums[Values]
+    numbers: Iterator[int]
+    """Of sums: the session's next."""
+    begin: Begin
+    attempt: int
+    grants: dict[int, Grant] = field(default_factory=dict)
+    """That wait or are being computed."""
+    apart: set[int] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
+    failed: dict[int, Failed] = field(default_factory=dict)
+    sums: dict[int, Sum[Values]] = field(default_factory=dict)
+    """By number, until they are settled."""
+    open: int | None = None
+    """The sum that the next portion is added to."""
+    is_ready: bool = False
+    """Whether it has the point."""
+    is_flushed: bool = False
+    digests: tuple[int, ...] = ()
+    readied: float = 0.0
+    reduce: Reduce | None = None
+    """A reduction that is to be done."""
+    aborted: Aborted | None = None
+    """What broke off, until another attempt comes."""
+    heard: set[int] = field(default_factory=set)
+    """Grants that the coordinator knows are computed."""
+    untold: set[int] = field(default_factory=set)
+    """Grants that are computed, and that the coordinator has not been told of."""
+    computing: Sum[Values] | None = None
+    """The sum that a portion is being added to."""
+
+    def sum_for(self, grant: Grant) -> Sum[Values]:
+        """The sum that a portion is to go into."""
+        if not self.begin.gradient:
+            return self.new(None)
+        if self.welcome.tree:
+            sum = self.new(self.arithmetic.zeros())
+            sum.node = Node(0, grant.portion)
+            return sum
+        if self.is_apart(grant):
+            return self.new(self.arithmetic.zeros())
+        if self.open is None:
+            self.open = self.new(self.arithmetic.zeros()).number
+        return self.sums[self.open]
+
+    def new(self, values: Values | None) -> Sum[Values]:
+        """Another sum."""
+        number = next(self.numbers)
+        self.sums[number] = Sum(number, values)
+        return self.sums[number]
+
+    def is_apart(self, grant: Grant) -> bool:
+        """Whether its portion must be a sum of its own."""
+        return grant.apart or grant.number in self.apart or self.is_flushed
+
+    def merged(self, sum: Sum[Values]) -> Sum[Values]:
+        """The largest node that the sum makes with others that are kept."""
+        kept = {each.node: each for each in self.sums.values() if not each.is_flushed}
+        while sum.node is not None and (other := kept.get(sibling(sum.node))) is not None:
+            left, right = (sum, other) if sum.node.index % 2 == 0 else (other, sum)
+            assert left.values is not None and right.values is not None, "nodes are sums of gradients"
+            left.values = self.arithmetic.add(left.values, right.values)
+            left.grants, left.results = left.grants + right.grants, left.results + right.results
+            left.node = parent(sum.node)
+            del self.sums[right.number]
+            sum = left
+        return sum
+
+    def computed(self, grant: Grant, result: PortionResult, now: float) -> list[Send]:
+        """The portion of a grant is in the sum that was chosen for it.
+
+        The coordinator is told once half of what is in hand is computed: so messages are few where portions
+        are short, and the next come before the last is begun.
+        """
+        del self.grants[grant.number]
+        sum = self._taken()
+        if not sum.results:
+            sum.began = now - result.seconds
+        sum.grants.append(grant.number)
+        sum.results.append(result)
+        if sum.values is None:
+            return self.flush(sum, now)
+        if sum.node is not None and not self.is_apart(grant):
+            sum = self.merged(sum)
+        sends = []
+        if self.is_due(sum, grant, now):
+            sends = self.flush(sum, now)
+        elif len(self.sums) > NODES and sum.node is not None:
+            sends = self.flush_all(now)
+        self.untold.add(grant.number)
+        if sends or self.is_apart(grant) or len(self.grants) <= len(self.untold):
+            sends.insert(0, self._tell())
+        return [*sends, *self._reduction_again()]
+
+    def _tell(self) -> Send:
+        """What is computed and was not told."""
+        held = tuple(
+            Held(grant, result, sum.number, sum.is_flushed)
+            for sum in self.sums.values()
+            for grant, result in zip(sum.grants, sum.results, strict=True)
+            if grant in self.untold
+        )
+        self.untold.clear()
+        return Send(COORDINATOR, Computed(self.welcome.session, self.begin.evaluation, held))
+
+    def computed_not(self, grant: Grant, error: str) -> list[Send]:
+        """The portion of a grant cannot be computed: the sum that it went into is lost with it."""
+        sum = self._taken()
+        del self.grants[grant.number]
+        self.sums.pop(sum.number, None)
+        if self.open == sum.number:
+            self.open = None
+        for other in sum.grants:  # the beat shows that they are in no sum, and they are granted again
+            self.seen.discard(other)
+            self.heard.discard(other)
+            self.untold.discard(other)
+        failed = Failed(self.welcome.session, self.begin.evaluation, grant.number, grant.portion, error)
+        self.failed[grant.number] = failed
+        told = [self._tell()] if self.untold and len(self.grants) <= len(self.untold) else []
+        return [*told, Send(COORDINATOR, failed), *self._reduction_again()]
+
+    def _taken(self) -> Sum[Values]:
+        sum, self.computing = self.computing, None
+        assert sum is not None, "a portion goes into a sum"
+        return sum
+
+    def _reduction_again(self) -> list[Send]:
+        """A reduction may have waited for the portion."""
+        return [] if self.reduce is None else self.start_reduction(self.reduce)
+
+    # --- sums on their way ---
+
+    def is_due(self, sum: Sum[Values], grant: Grant, now: float) -> bool:
+        """Whether a sum, to which the portion of a grant came last, goes to the servers."""
+        if now - sum.began >= self.welcome.flush_seconds:
+            return True
+        return self.is_apart(grant) if self.welcome.pushes else self.is_flushed
+
+    def flush_all(self, now: float) -> list[Send]:
+        """All sums but that of the portion that is being computed go to the servers."""
+        sends = []
+        for sum in list(self.sums.values()):
+            if not sum.is_flushed and sum is not self.computing and sum.results:
+                sends += self.flush(sum, now)
+        return sends
+
+    def flush(self, sum: Sum[Values], now: float) -> list[Send]:
+        """The sum is complete, and goes to the servers."""
+        assert not sum.is_flushed, "a sum is flushed once"
+        sum.is_flushed, sum.sent = True, now
+        if self.open == sum.number:
+            self.open = None
+        if sum.values is None:
+            return [self._pushed(sum)]
+        sum.unkept = {name for name, _ in self.welcome.servers}
+        return self._pushes(sum)
+
+    def _pushes(self, sum: Sum[Values]) -> list[Send]:
+        assert sum.values is not None, "what is pushed is a gradient"
+        sends = []
+        for server in sorted(sum.unkept):
+            shards, buffers = self.arithmetic.parts(sum.values, server)
+            push = Push(
+                self.welcome.session,
+                self.begin.evaluation,
+                sum.number,
+                sum.node,
+                tuple(sorted(each.portion for each in sum.results)),
+                shards,
+                buffers,
+            )
+            sends.append(Send(server, push))
+        return sends
+
+    def _pushed(self, sum: Sum[Values]) -> Send:
+        number, results = self.begin.evaluation, tuple(sum.results)
+        return Send(COORDINATOR, Pushed(self.welcome.session, number, sum.number, results, sum.attempt))
+
+    def kept(self, kept: Kept, now: float) -> list[Send]:
+        """A server has a sum."""
+        sum = self.sums.get(kept.number)
+        if sum is None or kept.server not in sum.unkept:
+            return []
+        sum.unkept.remove(kept.server)
+        if sum.unkept:
+            return []
+        sum.sent = now
+        return [self._pushed(sum)]
+
+    def refused(self, refused: Refused) -> list[Send]:
+        """A server will not have the sum: its portions have failed here."""
+        sum = self.sums.pop(refused.number, None)
+        if sum is None:
+            return []
+        error = f"{refused.server} refuses its sum: {refused.reason}"
+        if sum.attempt:
+            return self.abort("") if sum.attempt == self.attempt else []
+        for grant, result in zip(sum.grants, sum.results, strict=True):
+            failed = Failed(self.welcome.session, self.begin.evaluation, grant, result.portion, error)
+            self.failed[grant] = failed
+        return [Send(COORDINATOR, self.failed[grant]) for grant in sum.grants]
+
+    # --- reducing ---
+
+    def total_of(self, reduce: Reduce) -> Values:
+        """The sums that are to be reduced, added up; not to be written to."""
+        parts = [self.sums[number].values for number in reduce.numbers]
+        if len(parts) == 1 and parts[0] is not None:
+            return parts[0]
+        total = self.arithmetic.zeros()
+        for values in parts:
+            assert values is not None, "only gradients are reduced"
+            total = self.arithmetic.add(total, values)
+        return total
+
+    def start_reduction(self, reduce: Reduce) -> list[Send]:
+        """A reduction is wanted, which is done as soon as its sums are complete."""
+        self.attempt, self.aborted, self.reduce = reduce.attempt, None, None
+        if self.is_computing(reduce):
+            self.reduce = reduce  # looked at again once the portion is in
+            return []
+        has = {
+            number: tuple(sorted(each.portion for each in sum.results)) for number, sum in self.sums.items()
+        }
+        if any(has.get(number) != each for number, each in zip(reduce.numbers, reduce.portions, strict=True)):
+            self.heard.clear()  # the coordinator does not know what is in them: all is said again
+            return self.abort("")
+        self.reduce = reduce
+        return []
+
+    def is_computing(self, reduce: Reduce) -> bool:
+        """Whether a portion is being added to one of the sums that are to be reduced."""
+        return self.computing is not None and self.computing.number in reduce.numbers
+
+    def abort(self, lost: str) -> list[Send]:
+        """What others take part in came to nothing here."""
+        number = self.begin.evaluation
+        self.aborted = Aborted(self.welcome.session, number, self.attempt, lost)
+        # first what the sums hold, so that the next choice is made of what is there
+        return [Send(COORDINATOR, self.beat()), Send(COORDINATOR, self.aborted)]
+
+    # --- what is said ---
+
+    def ready(self) -> Ready:
+        """It has the point."""
+        begin = self.begin
+        return Ready(self.welcome.session, begin.evaluation, begin.attempt, self.digests)
+
+    def beat(self) -> Beat:
+        """What it has in hand."""
+        held, heard = [], []
+        for sum in self.sums.values():
+            for grant, result in zip(sum.grants, sum.results, strict=True):
+                if grant in self.heard:
+                    heard.append(grant)
+                else:
+                    held.append(Held(grant, result, sum.number, sum.is_flushed))
+        return Beat(
+            self.welcome.session,
+            self.begin.evaluation,
+            self.attempt,
+            self.is_ready,
+            self.is_flushed,
+            tuple(self.grants),
+            tuple(held),
+            _runs(sorted(heard)),
+        )
+
+    def again(self, now: float) -> list[Send]:
+        """What was not answered in time."""
+        late = now - self.welcome.retry_seconds
+        sends = []
+        if self.is_ready and not self.seen and self.readied < late:
+            self.readied = now
+            sends.append(Send(COORDINATOR, self.ready()))
+        if self.aborted is not None:
+            sends.append(Send(COORDINATOR, self.aborted))
+        for sum in self.sums.values():
+            if sum.is_flushed and sum.sent < late:
+                sum.sent = now
+                sends += self._pushes(sum) if sum.unkept else [self._pushed(sum)]
+        return sends
+
+
+def _runs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return tuple(runs)

@@ -1,0 +1,168 @@
+"""Which portion a worker is given: one that failed elsewhere, one that is free, or a backup copy.
+
+Knows: the ledger, the queues, failures, speeds. Does not know: messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import inf
+
+from cotswold.batch.core.chunk_failures import Failures
+from cotswold.batch.core.chunk_ledger import Claim, Ledger
+from cotswold.batch.core.chunk_queues import Queues
+from cotswold.batch.core.settings import Rules
+from cotswold.shards.core.membership import Member, Members
+
+_ALONE = 4
+"""A worker that could compute only as many portions in the time that is left sums each by itself."""
+_DOUBTFUL_BEATS = 4
+"""A worker that was not heard for as many beats may be stopped: what it has computed may be lost, too."""
+_LATE = 1.5
+"""A portion that takes as many times its usual seconds may never come."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A portion for a worker."""
+
+    portion: int
+    apart: bool
+    """Whether it is to be a sum of its own."""
+    is_backup: bool
+
+
+@dataclass
+class Granting:
+    """Of one evaluation."""
+
+    rules: Rules
+    members: Members
+    ledger: Ledger
+    queues: Queues
+    failures: Failures
+
+    def may_take(self, member: Member) -> bool:
+        """Whether a worker has room for a portion."""
+        if not member.is_ready or member.is_leaving:
+            return False
+        hand = self.ledger.hand(member.session) if self.rules.pushes else self._unfinished(member)
+        unfinished = sum(claim.number is None for claim in hand)
+        room = self.rules.prefetch + 1
+        if member.seconds is not None:
+            room = max(room, int(self.rules.ahead_seconds / member.seconds))
+        unsettled = sum(claim.number is not None and claim.apart for claim in hand)
+        return unfinished < room and (not self.rules.pushes or unsettled < self.rules.unsettled)
+
+    def choose(self, member: Member, now: float) -> Choice | None:
+        """What a worker with room for it gets."""
+        session = member.session
+        failed = self._failed(member, now)
+        if failed is not None:
+            return Choice(failed, apart=True, is_backup=False)
+        if self._has_suspect(member):
+            return None  # should it die, nothing else is to be suspected
+        left = self.queues.waiting / max(self.members.rate, 1e-9)
+        own = self.members.seconds(session)
+        unfinished = len(self._unfinished(member))
+        if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
+            return None  # others would have finished before it even began
+        apart = member.is_flushed or left < _ALONE * own
+        free = self.queues.next(
+            session,
+            self.members.seconds,
+            lambda each: (
+                self.ledger.is_free(each)
+                and self.failures.may_try(each, session)
+                and not self.failures.is_suspect(each)
+            ),
+        )
+        if free is not None:
+            return Choice(free, apart, is_backup=False)
+        copied = self._backup(member, now)
+        return None if copied is None else Choice(copied, apart=True, is_backup=True)
+
+    def poisoned(self, sessions: Collection[int]) -> int | None:
+        """A portion that none of these sessions may try, where nothing else is left to do."""
+        waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_in_sum(portion)]
+        for portion in waiting:
+            if self.ledger.claims(portion) or not self.failures.is_poisoned(portion, sessions):
+                return None
+        return waiting[0] if waiting else None
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is free, but for what failed."""
+        return self.queues.waiting == 0
+
+    def _unfinished(self, member: Member) -> list[Claim]:
+        return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
+
+    def _failed(self, member: Member, now: float) -> int | None:
+        """A portion that failed elsewhere; one that a worker may have died of to empty hands alone, while no
+        other such is being tried."""
+        is_tried = bool(self._unfinished(member)) or any(
+            self._has_suspect(other) for other in self.members if not self.is_doubtful(other, now)
+        )
+        for portion in self.failures.portions:
+            if not self.ledger.is_free(portion) or not self.failures.may_try(portion, member.session):
+                continue
+            if not is_tried or not self.failures.is_suspect(portion):
+                return portion
+        return None
+
+    def is_risky(self, member: Member, choice: Choice) -> bool:
+        """Whether the worker may die of it, and what it has in its sums with it."""
+        return self.failures.is_suspect(choice.portion) and bool(self.ledger.hand(member.session))
+
+    def _has_suspect(self, member: Member) -> bool:
+        return any(self.failures.is_suspect(claim.portion) for claim in self._unfinished(member))
+
+    def _backup(self, member: Member, now: float) -> int | None:
+        """What others will finish last, and later than this worker could."""
+        if self.rules.copies == 1:
+            return None
+        own = self.members.seconds(member.session)
+        latest = (len(self._unfinished(member)) + 0.5) * own
+        found: int | None = None
+        mean = self.members.mean_seconds
+        for other in self.members:
+            if other is member:
+                continue
+            for claim, seconds in self._expected(other, now, mean):
+                if seconds > latest and self._may_copy(claim, member, now):
+                    latest, found = seconds, claim.portion
+        return found
+
+    def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
+        """What is in a worker's hand, and in how many seconds it will be computed."""
+        hand = self.ledger.hand(member.session)
+        if not hand:
+            return []
+        if self.is_doubtful(member, now):
+            return [(claim, inf) for claim in hand]
+        elapsed, seconds = now - member.progress, member.seconds or mean
+        unfinished = [each for each in hand if each.number is None]
+        late = elapsed > _LATE * seconds * ((len(unfinished) + 1) // 2)  # it tells of half of them at once
+        return [
+            (claim, inf if late else (place + 1) * seconds - elapsed)
+            for place, claim in enumerate(unfinished)
+        ]
+
+    def _may_copy(self, claim: Claim, member: Member, now: float) -> bool:
+        claims = self.ledger.claims(claim.portion)
+        if any(each.session == member.session for each in claims):
+            return False
+        if not self.failures.may_try(claim.portion, member.session):
+            return False
+        trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
+        if self.failures.is_suspect(claim.portion) and (trusted or self._unfinished(member)):
+            return False
+        if any(each.number is not None for each in trusted):
+            return False  # somebody has computed it, and is well
+        return len(trusted) < self.rules.copies
+
+    def is_doubtful(self, member: Member, now: float) -> bool:
+        """Whether a worker may be stopped, and what it has computed may be lost."""
+        return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds

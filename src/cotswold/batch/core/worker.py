@@ -1,0 +1,320 @@
+"""A worker: what it computes next, which sums it keeps, what it says; message in, messages out.
+
+Knows: states, attempts, what is being done. Does not know: sums and who has them (`holding`), how a portion
+is computed, sockets, clocks.
+
+Whoever runs it takes `task`, does that, and says how it went by `fetched`, `computed`, `computed_not`,
+`reduced` or `broke_off`; meanwhile messages come in by `receive`, and `tick` says the beat.
+
+    state      what happens                     next
+    OUTSIDE    Welcome                          IDLE
+    IDLE       Begin                            FETCHING
+    FETCHING   fetched                          READY
+    READY      Grant, Flush, Reduce, ...        READY
+    any        Begin of a higher attempt        FETCHING    (everything older is dropped)
+    any        End of this evaluation           IDLE
+    any        Rejoin                           OUTSIDE
+    any        Dismiss                          GONE
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from itertools import count
+from typing import Generic
+
+from cotswold.batch.core.partial_sums import Holding
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Sums, Task, Values
+from cotswold.wire import (
+    COORDINATOR,
+    Apart,
+    Beat,
+    Begin,
+    Dismiss,
+    End,
+    Flush,
+    Grants,
+    Heard,
+    Join,
+    Kept,
+    Leave,
+    PortionResult,
+    Reduce,
+    Refused,
+    Rejoin,
+    Send,
+    Settled,
+    ToWorker,
+    Welcome,
+)
+
+
+class State(Enum):
+    """Where a worker is."""
+
+    OUTSIDE = "outside"
+    IDLE = "idle"
+    FETCHING = "fetching"
+    READY = "ready"
+    GONE = "gone"
+
+
+class Worker(Generic[Values]):
+    """One worker process, from its first `Join` to its end."""
+
+    def __init__(self, name: str, address: str, patterns: int, size: int, sums: Sums[Values]) -> None:
+        self.name, self.state = name, State.OUTSIDE
+        self.welcome: Welcome | None = None
+        self._sums = sums
+        self._join = Join(name, 0, address, patterns, size)
+        self._joined: float | None = None
+        self._newest = (0, 0)
+        """Evaluation and attempt of the newest `Begin`."""
+        self._numbers = count(1)
+        """Of the session's sums."""
+        self._evaluation: Holding[Values] | None = None
+        self._busy: tuple[Holding[Values], FetchTask | PortionTask[Values]] | None = None
+        self._exchanging: tuple[Holding[Values], ReduceTask[Values]] | None = None
+        self._leaving: str | None = None
+        self._beaten = 0.0
+
+    @property
+    def session(self) -> int:
+        """Its session; 0 outside of one."""
+        return 0 if self.welcome is None else self.welcome.session
+
+    # --- what it hears ---
+
+    def receive(self, sender: str, message: ToWorker, now: float) -> list[Send]:
+        """A message of the coordinator or of a server."""
+        if isinstance(message, Welcome):
+            return self._welcomed(message, now)
+        if self.welcome is None or message.session != self.session or self.state is State.GONE:
+            return [] if not isinstance(message, Dismiss) or self.welcome else self._gone()
+        match message:
+            case Begin():
+                return self._begin(message)
+            case Rejoin():
+                return self._outside(now)
+            case Dismiss():
+                return self._gone()
+            case Kept() | Refused() | Settled() | End() | Grants() | Apart() | Flush() | Heard() | Reduce():
+                evaluation = self._evaluation
+                if evaluation is None or message.evaluation != evaluation.begin.evaluation:
+                    return []
+                return self._heard(evaluation, message, now)
+            case _:
+                return []  # shards that were pulled, and a validation, are the shell's
+
+    def _heard(
+        self,
+        evaluation: Holding[Values],
+        message: Kept | Refused | Settled | End | Grants | Apart | Flush | Heard | Reduce,
+        now: float,
+    ) -> list[Send]:
+        match message:
+            case Kept():
+                return evaluation.kept(message, now)
+            case Refused():
+                return evaluation.refused(message)
+            case Settled():
+                evaluation.sums.pop(message.number, None)
+                if evaluation.open == message.number:
+                    evaluation.open = None
+            case End():
+                self._evaluation, self.state = None, State.IDLE
+            case Grants():
+                return self._granted(evaluation, message)
+            case Apart() if message.grant in evaluation.grants:
+                evaluation.apart.add(message.grant)
+            case Flush():
+                evaluation.is_flushed = evaluation.is_flushed or message.lasts
+                return evaluation.flush_all(now)
+            case Heard():
+                evaluation.heard.update(message.grants)
+            case Reduce() if message.attempt > evaluation.attempt:
+                return evaluation.start_reduction(message)
+            case _:
+                pass
+        return []
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each beat, while a portion is computed too."""
+        if self.state is State.GONE:
+            return []
+        if self.welcome is None:
+            if self._joined is not None and now - self._joined < 1.0:
+                return []
+            self._joined = now
+            return [Send(COORDINATOR, self._join)]
+        if now - self._beaten < self.welcome.beat_seconds:
+            return []
+        self._beaten = now
+        evaluation = self._evaluation
+        idle = Beat(self.session, *self._newest, False, False, (), (), ())
+        sends = [Send(COORDINATOR, idle if evaluation is None else evaluation.beat())]
+        if self._leaving is not None:
+            sends.append(Send(COORDINATOR, Leave(self.session, self._leaving)))
+        return sends if evaluation is None else sends + evaluation.again(now)
+
+    def leave(self, reason: str) -> list[Send]:
+        """It wants to go; it is GONE once what it holds is settled."""
+        self._leaving = reason
+        return [Send(COORDINATOR, Leave(self.session, reason))] if self.welcome is not None else self._gone()
+
+    # --- what it does ---
+
+    def task(self) -> Task[Values] | None:
+        """The next thing to do; None while there is nothing, or one is being done."""
+        evaluation = self._evaluation
+        if evaluation is None or self._busy is not None or self._exchanging is not None:
+            return None
+        reduction = self.reduction()
+        if reduction is not None:
+            return reduction
+        task = self._next(evaluation)
+        if task is not None:
+            self._busy = (evaluation, task)
+        return task
+
+    def reduction(self) -> ReduceTask[Values] | None:
+        """A reduction that is to be done, beside the portion that is being computed; None where none is."""
+        evaluation = self._evaluation
+        if evaluation is None or self._exchanging is not None:
+            return None
+        reduce = evaluation.reduce
+        if reduce is not None and evaluation.is_computing(reduce):
+            return None
+        evaluation.reduce = None
+        # one that waited for the exchange before may be given up by now, and its sums settled
+        if reduce is None or any(number not in evaluation.sums for number in reduce.numbers):
+            return None
+        task = ReduceTask(reduce, evaluation.total_of(reduce))
+        self._exchanging = (evaluation, task)
+        return task
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether what is being fetched or computed is wanted no more: a broadcast should be broken off."""
+        return self._busy is not None and self._busy[0] is not self._evaluation
+
+    @property
+    def is_reduction_outdated(self) -> bool:
+        """Whether the reduction that is being done is wanted no more, and should be broken off."""
+        if self._exchanging is None:
+            return False
+        evaluation, task = self._exchanging
+        return evaluation is not self._evaluation or task.reduce.attempt != evaluation.attempt
+
+    def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
+        """It has the point of the task."""
+        evaluation, _ = self._done()
+        if evaluation is None:
+            return []
+        self.state, evaluation.is_ready = State.READY, True
+        evaluation.digests, evaluation.readied = digests, now
+        return [Send(COORDINATOR, evaluation.ready())]
+
+    def broke_off(self, lost: str, now: float) -> list[Send]:
+        """A broadcast or a reduction came to nothing; ``lost`` names who could not be reached, if known."""
+        if self._exchanging is None:
+            evaluation, task = self._done()
+            assert isinstance(task, FetchTask), "a broadcast or a reduction was tried"
+            attempt = task.begin.attempt
+        else:
+            (before, reduction), self._exchanging = self._exchanging, None
+            evaluation = before if before is self._evaluation else None
+            attempt = reduction.reduce.attempt
+        if evaluation is None or attempt != evaluation.attempt:
+            return []
+        return evaluation.abort(lost)
+
+    def computed(self, result: PortionResult, now: float) -> list[Send]:
+        """The portion of the task is in its sum."""
+        evaluation, task = self._done()
+        if evaluation is None:
+            return []
+        assert isinstance(task, PortionTask), "a portion was computed"
+        return evaluation.computed(task.grant, result, now)
+
+    def computed_not(self, error: str, now: float) -> list[Send]:
+        """The portion of the task cannot be computed: the sum that it went into is lost with it."""
+        evaluation, task = self._done()
+        if evaluation is None:
+            return []
+        assert isinstance(task, PortionTask), "a portion was tried"
+        return evaluation.computed_not(task.grant, error)
+
+    def reduced(self, result: Values | None, now: float) -> list[Send]:
+        """The reduction of the task is done; the first member has the result, others None."""
+        assert self._exchanging is not None, "a reduction was being done"
+        (evaluation, task), self._exchanging = self._exchanging, None
+        if evaluation is not self._evaluation:
+            return []
+        is_first = task.reduce.plan.members[0] == self.name
+        assert is_first is (result is not None), "the first member has the result"
+        if result is None or task.reduce.attempt != evaluation.attempt:
+            return []
+        sum = evaluation.new(result)
+        sum.attempt = task.reduce.attempt
+        return evaluation.flush(sum, now)
+
+    # --- joining, beginning ---
+
+    def _welcomed(self, welcome: Welcome, now: float) -> list[Send]:
+        if self.welcome is not None or (welcome.name, welcome.attempt) != (self.name, self._join.attempt):
+            return []
+        self.welcome, self.state, self._numbers, self._newest = welcome, State.IDLE, count(1), (0, 0)
+        self._beaten = now
+        return []
+
+    def _outside(self, now: float) -> list[Send]:
+        self._evaluation, self.welcome = None, None
+        if self._leaving is not None:
+            return self._gone()
+        self.state, self._joined = State.OUTSIDE, now
+        self._join = replace(self._join, attempt=self._join.attempt + 1)
+        return [Send(COORDINATOR, self._join)]
+
+    def _gone(self) -> list[Send]:
+        self._evaluation, self.state = None, State.GONE
+        return []
+
+    def _begin(self, begin: Begin) -> list[Send]:
+        if (begin.evaluation, begin.attempt) <= self._newest:
+            return []
+        self._newest = (begin.evaluation, begin.attempt)
+        assert self.welcome is not None, "it is in a session"
+        self._evaluation = Holding(self.welcome, self._sums, self._numbers, begin, begin.attempt)
+        self.state = State.FETCHING
+        return []
+
+    # --- portions ---
+
+    def _granted(self, evaluation: Holding[Values], grants: Grants) -> list[Send]:
+        sends = []
+        for grant in grants.grants:
+            if self.state is State.READY and grant.number not in evaluation.seen:
+                evaluation.seen.add(grant.number)
+                evaluation.grants[grant.number] = grant
+            elif (failed := evaluation.failed.get(grant.number)) is not None:
+                sends.append(Send(COORDINATOR, failed))
+        return sends
+
+    def _next(self, evaluation: Holding[Values]) -> FetchTask | PortionTask[Values] | None:
+        if self.state is State.FETCHING:
+            return FetchTask(evaluation.begin) if evaluation.aborted is None else None
+        if not evaluation.grants:
+            return None
+        grant = next(iter(evaluation.grants.values()))
+        evaluation.computing = evaluation.sum_for(grant)
+        return PortionTask(grant, evaluation.computing.values)
+
+    # --- saying it again ---
+
+    def _done(self) -> tuple[Holding[Values] | None, FetchTask | PortionTask[Values]]:
+        """The task that was being done, and its evaluation unless that is over."""
+        assert self._busy is not None, "a task was being done"
+        (evaluation, task), self._busy = self._busy, None
+        return (evaluation if evaluation is self._evaluation else None), task

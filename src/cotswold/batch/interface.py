@@ -1,0 +1,23 @@
+"""Names that a program needs to train on a cluster with a loop of its own.
+
+Knows: where they are. Does not know: anything else.
+"""
+
+from __future__ import annotations
+
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.processes.cluster_settings import ClusterSettings, Travel
+from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.shards.runtime.work import PortionSum, Slot, Work
+
+__all__ = [
+    "Cluster",
+    "ClusterSettings",
+    "ClusterStatus",
+    "PortionSum",
+    "Slot",
+    "Travel",
+    "TroubleError",
+    "Work",
+    "open_cluster",
+]

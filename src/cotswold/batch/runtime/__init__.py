@@ -1,0 +1,1 @@
+"""Processes of whole-set gradients: the coordinator, the workers, how vectors travel."""

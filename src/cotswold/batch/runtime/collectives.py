@@ -1,0 +1,114 @@
+"""Reductions and broadcasts among workers, one at a time.
+
+Knows: plans, who of a plan is lost. Does not know: what is reduced, why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cotswold.batch.runtime.reduction import Reducer
+from cotswold.batch.runtime.reduction_planner import reduction_of
+from cotswold.errors import CotswoldError
+from cotswold.shards.runtime.arithmetic import Array
+from cotswold.transport import Endpoint, Lost, Message
+from cotswold.wire import Plan
+
+HELD_SECONDS = 0.002
+"""How soon it is looked again whether a peer takes more."""
+_ATTEMPTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Present:
+    done: Callable[[Array], None]
+    broke: Callable[[str], None]
+
+
+def broadcast_number(evaluation: int, place: int) -> int:
+    """The number of an evaluation's broadcast: all members must name it alike."""
+    return evaluation * _ATTEMPTS + place
+
+
+def reduction_number(evaluation: int, attempt: int) -> int:
+    """The number of an evaluation's reduction, above those of its broadcasts."""
+    return evaluation * _ATTEMPTS + _ATTEMPTS // 2 + attempt
+
+
+class Exchanges:
+    """Those of one worker."""
+
+    def __init__(self, endpoint: Endpoint, own_name: str) -> None:
+        self._name = own_name
+        self._endpoint, self._reducer = endpoint, Reducer([endpoint])
+        self._present: _Present | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether something waits until a peer takes more."""
+        current = self._reducer.current
+        return current is not None and current.is_held
+
+    def begin(
+        self,
+        number: int,
+        plan: Plan,
+        vector: Array,
+        *,
+        is_broadcast: bool,
+        done: Callable[[Array], None],
+        broke: Callable[[str], None],
+    ) -> None:
+        """Take part in a plan with ``vector``, which is not written to; give up any other.
+
+        ``done`` gets the result, which counts at the first member (in a broadcast: everywhere); ``broke`` the
+        name of a member that was lost, or nothing.
+        """
+        steps = reduction_of(plan, vector.size)
+        self._present = _Present(done, broke)
+        rank = plan.members.index(self._name)
+        if is_broadcast:
+            steps = steps.mirrored()
+        self._carefully(lambda: self._reducer.begin(number, steps, plan.members, rank, vector))
+
+    def take(self, message: Message) -> None:
+        """A piece has come."""
+        self._carefully(lambda: self._reducer.take(message))
+
+    def proceed(self) -> None:
+        """Send what was held back."""
+        current = self._reducer.current
+        if current is not None:
+            self._carefully(current.proceed)
+
+    def lost(self, event: Lost) -> None:
+        """A peer is gone."""
+        current = self._reducer.current
+        if current is not None and not current.is_done and event.peer in current.partners:
+            self._break(event.peer)
+
+    def abandon(self) -> None:
+        """Give up what is under way."""
+        self._reducer.abandon()
+        self._present = None
+
+    def _carefully(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except CotswoldError:  # a member is lost, or follows another plan: the coordinator makes a new one
+            current = self._reducer.current
+            partners = () if current is None else current.partners
+            self._break(next((one for one in sorted(partners) if one not in self._endpoint.peers), ""))
+            return
+        current, present = self._reducer.current, self._present
+        if current is not None and present is not None and current.is_done:
+            result = current.result
+            self.abandon()
+            present.done(result)
+
+    def _break(self, peer: str) -> None:
+        present = self._present
+        self.abandon()
+        if present is not None:
+            present.broke(peer)

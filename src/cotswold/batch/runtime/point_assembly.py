@@ -1,0 +1,99 @@
+"""How a worker gets the point of an evaluation: pulled, broadcast, or made of the vectors that it keeps.
+
+Knows: what a `Begin` asks for, in which order. Does not know: portions, the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from cotswold.batch.runtime.collectives import Exchanges, broadcast_number
+from cotswold.batch.runtime.pulls import OwnVectors, Pulls
+from cotswold.files.checksum import crc32
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.wire import Begin, Fetch, Welcome
+
+Arrived = Callable[[], None]
+
+
+class Points:
+    """Points of one session, one after the other."""
+
+    def __init__(
+        self,
+        welcome: Welcome,
+        dtype: np.dtype[np.floating],
+        pulls: Pulls,
+        exchanges: Exchanges,
+    ) -> None:
+        self._session, self._name, self._shards = welcome.session, welcome.name, welcome.shards
+        self._size, self._dtype = max(one.stop for one in self._shards), dtype
+        self._pulls, self._exchanges = pulls, exchanges
+        self._vectors = OwnVectors(self._size, dtype)
+        self._begin: Begin | None = None
+
+    def fetch(self, begin: Begin, arrived: Arrived, broke: Callable[[str], None]) -> None:
+        """Get what ``begin`` asks for, one vector after the other; then ``arrived``.
+
+        ``broke`` gets the name of whoever was lost in a broadcast. What was begun earlier is given up.
+        """
+        self.abandon()
+        self._begin = begin
+        self._next(begin, 0, arrived, broke)
+
+    def abandon(self) -> None:
+        """Give up what is being fetched."""
+        self._begin = None
+        self._pulls.clear()
+        self._exchanges.abandon()
+
+    def make(self, begin: Begin) -> tuple[Array, tuple[int, ...]]:
+        """The point, once all has arrived, and its digests where they are wanted."""
+        self._vectors.run(begin.commands, [one.name for one in begin.fetches])
+        point = self._vectors[begin.at]
+        if not begin.digests:
+            return point, ()
+        return point, tuple(crc32(raw(point[one.start : one.stop])) for one in self._shards)
+
+    def _next(self, begin: Begin, place: int, arrived: Arrived, broke: Callable[[str], None]) -> None:
+        if self._begin is not begin:
+            return  # another has been asked for meanwhile
+        if place == len(begin.fetches):
+            arrived()
+            return
+        fetch = begin.fetches[place]
+
+        def keep(vector: Array) -> None:
+            if self._begin is begin:
+                self._vectors[fetch.name] = vector
+                self._next(begin, place + 1, arrived, broke)
+
+        def share(vector: Array) -> None:
+            assert fetch.plan is not None
+            self._exchanges.begin(
+                broadcast_number(begin.evaluation, place),
+                fetch.plan,
+                vector,
+                is_broadcast=True,
+                done=keep,
+                broke=broke,
+            )
+
+        if fetch.plan is None:
+            self._pull(begin, fetch, keep)
+        elif fetch.plan.members[0] == self._name:
+            self._pull(begin, fetch, share)
+        else:
+            share(np.zeros(self._size, self._dtype))
+
+    def _pull(self, begin: Begin, fetch: Fetch, then: Callable[[Array], None]) -> None:
+        self._pulls.fetch(
+            session=self._session,
+            evaluation=begin.evaluation,
+            name=fetch.name,
+            now=time.monotonic(),
+            then=then,
+        )

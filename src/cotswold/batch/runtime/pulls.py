@@ -1,0 +1,138 @@
+"""Vectors that a worker has, and those that it is fetching from parameter servers.
+
+Knows: which shards of a vector are still to come, whom to ask again. Does not know: what vectors are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotswold.optim import Combine, Command, Dot, Drop, Multiply
+from cotswold.shards.runtime.arithmetic import Array, combine, multiply
+from cotswold.wire import Message, Pull, Pulled, Shard
+
+Tell = Callable[[str, Message], object]
+"""Sends a message to a peer by its name."""
+
+
+@dataclass
+class _Wanted:
+    session: int
+    evaluation: int
+    into: Array
+    missing: dict[str, set[int]]
+    """Shards that are still to come, by server."""
+    asked: float
+    then: Callable[[Array], None]
+    failed: Callable[[str], None]
+
+
+class Pulls:
+    """Vectors that are being fetched, by name."""
+
+    def __init__(self, shards: Sequence[Shard], dtype: np.dtype[np.floating], tell: Tell) -> None:
+        self._shards = {one.number: one for one in shards}
+        self._size = max(one.stop for one in shards)
+        self._dtype, self._tell = dtype, tell
+        self._wanted: dict[tuple[int, str], _Wanted] = {}
+
+    def fetch(
+        self,
+        *,
+        session: int,
+        evaluation: int,
+        name: str,
+        now: float,
+        then: Callable[[Array], None],
+        failed: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """Ask the servers for a vector (as it is at an evaluation), and call ``then`` when it is there.
+
+        ``failed`` hears why a server does not give it; where nobody hears it, another beginning will come.
+        """
+        missing: dict[str, set[int]] = {}
+        for one in self._shards.values():
+            missing.setdefault(one.server, set()).add(one.number)
+        target = np.empty(self._size, self._dtype)
+        key = evaluation, name
+        self._wanted[key] = _Wanted(session, evaluation, target, missing, now, then, failed)
+        self._ask(key)
+
+    def take(self, message: Pulled) -> None:
+        """Shards have come; those that nobody waits for are passed over."""
+        key = message.evaluation, message.name
+        wanted = self._wanted.get(key)
+        if wanted is None or wanted.session != message.session:
+            return
+        if message.error is not None:
+            del self._wanted[key]
+            wanted.failed(message.error)
+            return
+        for number, buffer in zip(message.shards, message.buffers, strict=True):
+            shard = self._shards[number]
+            missing = wanted.missing.get(shard.server, set())
+            if number in missing:
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                wanted.into[shard.start : shard.stop] = np.frombuffer(buffer, self._dtype)
+                missing.discard(number)
+                if not missing:
+                    del wanted.missing[shard.server]
+        if not wanted.missing:
+            del self._wanted[key]
+            wanted.then(wanted.into)
+
+    def ask_again(self, now: float, after_seconds: float) -> None:
+        """Ask for what has not come for so long."""
+        for key, wanted in self._wanted.items():
+            if now - wanted.asked >= after_seconds:
+                wanted.asked = now
+                self._ask(key)
+
+    def clear(self) -> None:
+        """What evaluations wanted is wanted no more."""
+        self._wanted = {key: wanted for key, wanted in self._wanted.items() if wanted.evaluation == 0}
+
+    def _ask(self, key: tuple[int, str]) -> None:
+        wanted, name = self._wanted[key], key[1]
+        for server, shards in wanted.missing.items():
+            self._tell(server, Pull(wanted.session, wanted.evaluation, name, tuple(sorted(shards))))
+
+
+class OwnVectors:
+    """The vectors that a worker keeps, by name."""
+
+    def __init__(self, size: int, dtype: np.dtype[np.floating]) -> None:
+        self._size, self._dtype = size, dtype
+        self._named: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        """A vector; raises KeyError where there is none of this name."""
+        return self._named[name]
+
+    def __setitem__(self, name: str, vector: Array) -> None:
+        self._named[name] = vector
+
+    def run(self, commands: Sequence[Command], fetched: Container[str] = ()) -> None:
+        """Do as the shards did, with the same bits; what would make a vector that was ``fetched`` is passed
+        over, and dots are none of a worker's business."""
+        for command in commands:
+            match command:
+                case Combine(out, _) if out in fetched:
+                    continue
+                case Combine(out, terms):
+                    given = [(factor, self._named[name]) for factor, name in terms]
+                    combine(self._made(out), given)
+                case Multiply(out, left, right):
+                    multiply(self._made(out), self._named[left], self._named[right])
+                case Drop(name):
+                    self._named.pop(name, None)
+                case Dot():
+                    continue
+
+    def _made(self, name: str) -> Array:
+        if name not in self._named:
+            self._named[name] = np.empty(self._size, self._dtype)
+        return self._named[name]

@@ -1,0 +1,76 @@
+"""Which plan a reduction over certain workers follows: the fastest by prediction, for where they are.
+
+Knows: machines of workers, the rate of their cards. Does not know: vectors, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cotswold.geometry.reduction import ReductionPlan, Step
+from cotswold.geometry.reduction_time import Card, Host, Network, chosen_plan
+from cotswold.wire import Plan
+
+
+class Planner:
+    """Plans for vectors of ``size`` elements between workers, whose machine ``machine_of`` says."""
+
+    def __init__(
+        self, size: int, element_bytes: int, machine_of: Callable[[str], str], link_bits_per_second: int
+    ) -> None:
+        self._size, self._element_bytes, self._machine_of = size, element_bytes, machine_of
+        self._card = Card(0, link_bits_per_second)
+        self._chosen: dict[tuple[int, ...], ReductionPlan] = {}
+        """By the number of the host of each rank: choosing takes some milliseconds."""
+        self._complaints: set[tuple[str, str]] = set()
+        self._apart: set[frozenset[str]] = set()
+        """Pairs of workers, or of machines, that cannot reach each other."""
+
+    def complain(self, member: str, lost: str) -> None:
+        """A worker could not reach another. The second time this is so between their machines: the first may
+        have been a death, and the dead are in no further plan."""
+        if (member, lost) in self._complaints:
+            machines = frozenset((self._machine_of(member), self._machine_of(lost)))
+            self._apart.add(machines if len(machines) == 2 else frozenset((member, lost)))
+        self._complaints.add((member, lost))
+
+    def __call__(self, members: Sequence[str]) -> Plan:
+        """A plan over these workers, the first of which has the sum in the end."""
+        numbers: dict[str, int] = {}
+        hosts = tuple(numbers.setdefault(self._machine_of(name), len(numbers)) for name in members)
+        if hosts not in self._chosen:
+            ranks = [
+                tuple(rank for rank, host in enumerate(hosts) if host == one) for one in range(len(numbers))
+            ]
+            network = Network(tuple(Host(each, (self._card,)) for each in ranks))
+            self._chosen[hosts] = chosen_plan(network, self._size, self._element_bytes, 0)[1]
+        plan = _written(members, self._chosen[hosts].steps)
+        if all(self._reach(members[step[1]], members[step[2]]) for step in plan.steps):
+            return plan
+        return self._around(members) or plan
+
+    def _around(self, members: Sequence[str]) -> Plan | None:
+        """All send to one that everybody reaches, if there is such a one."""
+        for first in members:
+            others = [one for one in members if one != first]
+            if all(self._reach(first, one) for one in others):
+                steps = [Step(rank, rank + 1, 0, 0, self._size) for rank in range(len(others))]
+                return _written([first, *others], steps)
+        return None
+
+    def _reach(self, one: str, other: str) -> bool:
+        machines = frozenset((self._machine_of(one), self._machine_of(other)))
+        return frozenset((one, other)) not in self._apart and machines not in self._apart
+
+
+def _written(members: Sequence[str], steps: Sequence[Step]) -> Plan:
+    return Plan(tuple(members), tuple((*step[:5], int(step.adds), step.lane) for step in steps))
+
+
+def reduction_of(plan: Plan, size: int) -> ReductionPlan:
+    """The plan that a message brings; raises GeometryError where it is none."""
+    steps = []
+    for stage, sender, receiver, begin, end, *rest in plan.steps:
+        adds, lane = rest or (1, 0)
+        steps.append(Step(stage, sender, receiver, begin, end, bool(adds), lane))
+    return ReductionPlan(len(plan.members), 0, size, tuple(steps))

@@ -1,0 +1,335 @@
+"""How a cluster comes up: workers make their work, servers get their shards and the first parameters.
+
+Knows: the order of it, what each process is told. Does not know: evaluations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cotswold import wire as m
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.settings import Rules
+from cotswold.batch.runtime.coordinator_loop import Conversation
+from cotswold.batch.runtime.reduction_planner import Planner
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Call, Processes, Token
+from cotswold.host.token import VARIABLE
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import Listening, OnEvent
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
+from cotswold.processes.programs import PROGRAMS
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import Slot
+from cotswold.transport import Endpoint, Ready
+from cotswold.wire.lifecycle import Give, Given, Made, Serving
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+POINT = "x"
+"""The vector that has the parameters."""
+_FLUSH_SECONDS = 1.0
+_MEMORY_BYTES_PER_SECOND = 1e9
+"""At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
+_LEAST_BYTES_PER_SECOND = 1e7
+"""A vector is sent at this, or a server does not take it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What workers are to do, and where."""
+
+    work: str
+    """``"module:function"``"""
+    arguments: Mapping[str, object]
+    logs: Path | None
+    """The folder to which processes print, a file each; None: where this process prints."""
+    host: str | None
+    """The address at which other machines reach this one."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Processes that are up."""
+
+    made: Made
+    shards: tuple[m.Shard, ...]
+    servers: tuple[str, ...]
+    given: Array
+    """The first parameters."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster that is up."""
+
+    conversation: Conversation
+    made: Made
+    shards: tuple[m.Shard, ...]
+    servers: tuple[str, ...]
+    dealing: Dealing
+
+
+class Opening:
+    """One beginning: `open` does it."""
+
+    role, kind = "worker", "worker"
+    """The module of those who compute, and what they are called."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        task: Task,
+        processes: Processes,
+        token: Token,
+        endpoint: Endpoint,
+        on_event: OnEvent,
+    ) -> None:
+        self._settings, self._task, self._token = settings, task, token
+        self._reach = Reach.of(settings, task.host).said()
+        self._endpoint, self._on_event = endpoint, on_event
+        self._post = self._make_post()
+        self.staff = Staff(
+            processes,
+            endpoint,
+            self._worker,
+            restarts=settings.restarts,
+            ranks=settings.ranks,
+            kind=self.kind,
+        )
+        self._deadline = time.monotonic() + settings.start_seconds
+        self._made: dict[str, Made] = {}
+        self._joins: list[Letter] = []
+        self._serving: dict[str, str] = {}
+        self._given: Array | None = None
+        self._asked = ""
+        """Who was asked for the parameters."""
+
+    def _make_post(self) -> Post:
+        return Post(self._endpoint)
+
+    def close(self) -> None:
+        """It does not come to that: end all processes, and hang up."""
+        self.staff.close()
+        self._post.endpoint.close()
+
+    def open(self) -> Opened:
+        """Start everything; raises UserError or MachineError where a process cannot do its part."""
+        begun = self._begun()
+        made, shards, names = begun.made, begun.shards, begun.servers
+        planner = self._planner(made)
+        machine = self._machine(made, shards, names, planner)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
+        dealing = machine.rules.dealing
+        write(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
+        for letter in self._joins:
+            assert isinstance(letter.message, m.Join)
+            conversation.heard(letter.sender, letter.message)
+        return Opened(conversation, made, shards, names, dealing)
+
+    def _begun(self) -> Begun:
+        """Workers have made their work, and servers wait for the first parameters."""
+        self.staff.hire(self._settings.workers)
+        self._await("a worker to make its work", lambda: self._made)
+        made = next(iter(self._made.values()))
+        shards, names = self._served(made)
+        self._await("the first parameters", lambda: self._has_parameters(made))
+        assert self._given is not None, "it was awaited"
+        return Begun(made, shards, names, self._given)
+
+    def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+        """The servers are there, each with its shards: these, and the servers' names."""
+        names = [f"server-{number}" for number in range(self._settings.servers)]
+        item_bytes = np.dtype(made.dtype).itemsize
+        layout = [Slot(*one) for one in made.layout]
+        shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
+        names = sorted({one.server for one in shards}, key=names.index)
+        self._check_messages(shards, item_bytes)
+        for name in names:
+            self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
+        self._await("the parameter servers", lambda: len(self._serving) == len(names))
+        return shards, tuple(names)
+
+    def _check_messages(self, shards: Sequence[m.Shard], item_bytes: int) -> None:
+        """Raises UserError where a message with all of a server's shards would be too long."""
+        counts: Counter[str] = Counter()
+        for one in shards:
+            counts[one.server] += (one.stop - one.start) * item_bytes
+        most, bound = max(counts.values()), self._endpoint.message_bytes
+        if most > bound:
+            raise UserError(
+                f"the parameters have {sum(counts.values())} bytes: with {len(counts)} parameter servers a "
+                f"message would have {most}, and {bound} at most can be sent; give more cluster.servers"
+            )
+
+    # --- what processes are told ---
+
+    def _worker(self, name: str) -> Call:
+        made = self._at_work(name, self._task.work, self._task.arguments)
+        return self._call(name, self.role, {**made, **self._told_worker(name)})
+
+    def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """What whoever makes a work is told."""
+        return {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "work": work,
+            "arguments": dict(arguments),
+            "threads": self._settings.threads,
+            "silent_seconds": self._settings.silent_seconds,
+            "reach": self._reach,
+        }
+
+    def _told_worker(self, name: str) -> Mapping[str, object]:
+        """What one of this kind is told besides."""
+        return {}
+
+    def _told_servers(self, made: Made) -> Mapping[str, object]:
+        """What servers are told besides."""
+        return {}
+
+    def _server(self, name: str, shards: Sequence[m.Shard], made: Made) -> Call:
+        arguments = {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "shards": [astuple(one) for one in shards if one.server == name],
+            "dtype": made.dtype,
+            "reach": self._reach,
+            **self._told_servers(made),
+        }
+        return self._call(name, "server", arguments)
+
+    def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
+        output = None if self._task.logs is None else self._task.logs / f"{name}.log"
+        return Call(name, PROGRAMS[role], arguments, {VARIABLE: self._token.text}, output)
+
+    def _planner(self, made: Made) -> Planner:
+        item_bytes = np.dtype(made.dtype).itemsize
+        return Planner(made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second)
+
+    def _machine(
+        self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
+    ) -> Coordinator:
+        settings = self._settings
+        vector_bytes = made.size * np.dtype(made.dtype).itemsize
+        rules = Rules(
+            Dealing(settings.seed, made.patterns, settings.portion),
+            made.size,
+            pushes=settings.travel == "sandblaster" or settings.deterministic,
+            tree=settings.deterministic,
+            flush_seconds=flush_seconds(vector_bytes, settings, is_one_host=self._task.host is None),
+            copies=settings.copies,
+            deadline=settings.deadline,
+            silent_seconds=settings.silent_seconds,
+            lonely_seconds=settings.alone_seconds,
+        )
+        servers = [(name, self._serving[name]) for name in names]
+        return Coordinator(rules, shards, servers, planner, time.monotonic())
+
+    # --- what they say ---
+
+    def _has_parameters(self, made: Made) -> bool:
+        if self._given is None and not self.staff.is_watched(self._asked):
+            alive = [name for name in self._made if self.staff.is_watched(name)]
+            if alive:
+                self._asked = alive[0]
+                self._post.send(self._asked, Give())
+        return self._given is not None and self._given.size == made.size
+
+    def _await(self, what: str, holds: Callable[[], object]) -> None:
+        while not holds():
+            match self._post.receive(0.1):
+                case Letter() as letter:
+                    self._hear(letter)
+                case Ready(descriptor):
+                    self._ended(descriptor)
+                case _:
+                    pass
+            now = time.monotonic()
+            self.staff.tick(now)
+            if now > self._deadline:
+                raise MachineError(
+                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; look at what the "
+                    "processes print, or give them longer"
+                )
+
+    def _hear(self, letter: Letter) -> None:
+        message: AnyMessage = letter.message
+        match message:
+            case Made(name):
+                self._made[name] = message
+            case m.Join():
+                self._joins.append(letter)
+            case Serving(name, address):
+                self._serving[name] = address
+            case Given((buffer,)) if isinstance(buffer, bytes | memoryview) and letter.sender in self._made:
+                self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
+            case _:
+                pass
+
+    def _ended(self, descriptor: int) -> None:
+        ended = self.staff.ended(descriptor, time.monotonic())
+        if ended is None:
+            return
+        self._on_event("ended", {"name": ended.name, "why": ended.why})
+        self._made.pop(ended.name, None)
+        self._joins = [letter for letter in self._joins if letter.sender != ended.name]
+        if ended.code == UserError.exit_code:
+            raise UserError(f"{ended.name} {ended.why}")
+        if ended.name.startswith("server") or self.staff.is_hopeless:
+            raise MachineError(f"{ended.name} {ended.why}; the cluster cannot begin")
+
+
+def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: bool) -> float:
+    """How old workers' sums become before they are pushed: often, for a death costs as much; but pushes take
+    a twentieth of what the servers' machine can receive, at most."""
+    rate = _MEMORY_BYTES_PER_SECOND if is_one_host else settings.link_bits_per_second / 8
+    return max(_FLUSH_SECONDS, 20 * settings.workers * vector_bytes / rate)
+
+
+def write(
+    conversation: Listening,
+    shards: Sequence[m.Shard],
+    servers: Sequence[str],
+    name: str,
+    vector: Array,
+    silent_seconds: float = 10.0,
+) -> None:
+    """Set a vector on all servers; raises MachineError where one refuses, is gone, or says nothing for so
+    long (and what it takes to send it the vector)."""
+    number, began = time.monotonic_ns(), time.monotonic()
+    silent_seconds += vector.nbytes / _LEAST_BYTES_PER_SECOND
+    errors: dict[str, str | None] = {}
+
+    def hear(message: AnyMessage) -> None:
+        if isinstance(message, m.Written) and message.number == number:
+            errors[message.server] = message.error
+
+    own: dict[str, list[m.Shard]] = {server: [] for server in servers}
+    for one in shards:
+        own[one.server].append(one)
+
+    def writes() -> list[m.Send]:
+        found = []
+        for server in owing():
+            numbers = tuple(one.number for one in own[server])
+            buffers = tuple(raw(vector[one.start : one.stop]) for one in own[server])
+            found.append(m.Send(server, m.Write(number, name, numbers, buffers)))
+        return found
+
+    def owing() -> list[str]:
+        return [each for each in servers if each not in errors]
+
+    conversation.deliver(writes())
+    conversation.hearing_servers(hear, owing, lambda: began, silent_seconds, writes)
+    refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
+    if refused:
+        raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

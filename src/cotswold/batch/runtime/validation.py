@@ -1,0 +1,92 @@
+"""A validation: runs of held-out patterns, dealt to the workers that are there.
+
+Knows: which worker has which run, what has come back. Does not know: sockets, processes, how patterns are
+judged.
+
+Each portion is a sum of its own, and sums are added in the order of the patterns: so the means have the same
+bits whoever judged what.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from cotswold import wire as m
+from cotswold.errors import MachineError
+from cotswold.shards.core.membership import Member
+from cotswold.shards.runtime.work import PortionSum, means_of, portions_of
+
+_RUNS_A_WORKER = 4
+"""A faster worker judges more of them; each costs a fetch of the point."""
+_COPIES = 2
+
+
+class Validating:
+    """One validation, at the vector ``at``."""
+
+    def __init__(
+        self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
+    ) -> None:
+        portions = portions_of(held, portion)
+        runs = min(len(portions), _RUNS_A_WORKER * max(1, workers))
+        cuts = [len(portions) * each // runs for each in range(runs + 1)]
+        self._number, self._at, self._retry_seconds = number, at, retry_seconds
+        self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
+        self._sums: dict[int, tuple[m.HeldSum, ...]] = {}
+        self._given: dict[int, int] = {}
+        """Sessions, and the run that each has."""
+        self._asked: dict[int, float] = {}
+        """When each was asked last."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every run has come back."""
+        return len(self._sums) == len(self._runs)
+
+    def grant(self, members: Iterable[Member], now: float) -> list[tuple[str, m.Validate]]:
+        """What to ask of whom: idle workers get a run, the last ones a copy of one that another has; who has
+        not answered for a while is asked again, for the message may be lost."""
+        here = [each for each in members if not each.is_leaving]
+        sessions = {each.session for each in here}
+        self._given = {session: run for session, run in self._given.items() if session in sessions}
+        asks = []
+        for member in sorted(here, key=lambda one: one.seconds or 0.0):
+            run = self._given.get(member.session)
+            if run is None:
+                run = self._next()
+            elif now - self._asked[member.session] < self._retry_seconds:
+                continue
+            if run is not None:
+                self._given[member.session], self._asked[member.session] = run, now
+                asks.append(
+                    (member.name, m.Validate(member.session, self._number, self._at, run, self._runs[run]))
+                )
+        return asks
+
+    def hear(self, message: object) -> None:
+        """Take an answer, the first one of each run; raises MachineError for one that is an error."""
+        if not isinstance(message, m.Validated) or message.number != self._number:
+            return
+        if self._given.pop(message.session, None) != message.run or message.run in self._sums:
+            return
+        if message.error is not None:
+            first, last = self._runs[message.run][0][0], self._runs[message.run][-1][1] - 1
+            raise MachineError(f"held-out patterns {first} to {last} cannot be judged: {message.error}")
+        self._sums[message.run] = message.sums
+
+    def means(self) -> Mapping[str, float] | None:
+        """Over all held-out patterns, once it is done."""
+        return means_of(
+            [
+                PortionSum(one.value, one.samples, one.details)
+                for run in sorted(self._sums)
+                for one in self._sums[run]
+            ]
+        )
+
+    def _next(self) -> int | None:
+        copies = Counter(self._given.values())
+        wanted = [run for run in range(len(self._runs)) if run not in self._sums and copies[run] < _COPIES]
+        return min(wanted, key=lambda run: (copies[run], run), default=None)

@@ -1,0 +1,381 @@
+"""A worker: makes its work, and does what its state machine says, with this process's memory and sockets.
+
+Knows: the endpoint, the work, two threads, clocks. Does not know: what is next, which sums there are
+(`batch.core.worker`).
+
+One thread speaks with others; the other computes, and takes the next portion by itself, so that no portion
+waits for a message.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from cotswold import wire as m
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.tasks import FetchTask, PortionTask, ReduceTask, Task
+from cotswold.batch.core.worker import State
+from cotswold.batch.core.worker import Worker as Machine
+from cotswold.batch.runtime.array_sums import ArraySums
+from cotswold.batch.runtime.collectives import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.batch.runtime.point_assembly import Points
+from cotswold.batch.runtime.pulls import Pulls
+from cotswold.errors import MachineError, told
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import parameters_of
+from cotswold.shards.runtime.work import Work
+from cotswold.transport import Lost, Ready, Roads
+from cotswold.transport import Message as Piece
+from cotswold.wire.lifecycle import Give, Given, Made, Peers
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+_PATTERNS_KEPT = 1 << 22
+"""Numbers of dealt patterns that a worker remembers: to deal them anew takes a while."""
+_TICK_SECONDS = 0.1
+_WITHOUT_SECONDS = 2.0
+"""For so long a worker waits to be dismissed when a server is gone: at the end of a run it is."""
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int = 1,
+    silent_seconds: float = 10.0,
+) -> int:
+    """The life of the worker called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a portion may stand still. The token
+    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
+    ends first or a portion stands still.
+    """
+    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+        working = cast(Work, made)  # whoever names it promises that
+        worker = Worker(working, post, name, silent_seconds)
+        signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
+        worker.run()
+    return 0
+
+
+class Worker:
+    """One worker's process, from its joining to its end."""
+
+    def __init__(self, work: Work, post: Post, name: str, silent_seconds: float) -> None:
+        """``silent_seconds``: for so long a portion may stand still."""
+        self._work, self._post, self._name = work, post, name
+        parameters, self._layout = parameters_of(work)
+        self._parameters: Array = parameters.numpy()
+        self._initial = self._parameters.copy()
+        self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
+        self._lock = threading.Lock()
+        """Of the state machine."""
+        address = post.endpoint.address
+        self._machine: Machine[Array] = Machine(
+            name, address, work.patterns, self._parameters.size, self._sums
+        )
+        self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
+        assert not isinstance(post.endpoint, Roads), "a worker has one road"
+        self._exchanges = Exchanges(post.endpoint, name)
+        self._pulls: Pulls | None = None
+        self._points: Points | None = None
+        self._dealing: Dealing | None = None
+        self._dealt: dict[int, array[int]] = {}
+        self._exchanging: FetchTask | ReduceTask[Array] | None = None
+        """What is being got from others, or added to theirs."""
+        self._leaving: str | None = None
+        self._judging: tuple[int, int, int] | None = None
+        """Session, validation and run of the held-out patterns that were asked for last."""
+        self._judged: m.Validated | None = None
+        """What came of them."""
+        self._ticked = 0.0
+        self._servers: set[str] = set()
+        self._without: tuple[float, str] | None = None
+        """Since when it does without a server, and which."""
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self) -> None:
+        """Work until the coordinator dismisses it; raises MachineError where that or a server is lost, or a
+        portion stands still."""
+        work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        made = Made(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
+        self._post.send(m.COORDINATOR, made)
+        while self._machine.state is not State.GONE:
+            self._tick(time.monotonic())
+            self._attend(self._post.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS))
+            self._exchanges.proceed()
+        self._working.close()
+
+    def leave(self, reason: str) -> None:
+        """Go once what it holds is settled; may be called by a signal's handler."""
+        self._leaving = reason
+
+    # --- what comes ---
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why):
+                self._exchanges.lost(event)
+                if peer in self._servers:
+                    self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+            case Piece():
+                self._exchanges.take(event)
+            case _:
+                pass
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case Give():
+                self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+            case Peers(addresses):
+                for name, address in addresses:
+                    if name != self._name:
+                        self._post.endpoint.connect(name, address)
+            case m.Pulled():
+                if self._pulls is not None:
+                    self._pulls.take(message)
+            case m.Validate():
+                self._validate(message)
+            case _ if isinstance(message, m.ToWorker):
+                self._receive(sender, message)
+            case _:
+                pass
+
+    def _receive(self, sender: str, message: m.ToWorker) -> None:
+        with self._lock:
+            before = self._machine.session
+            sends = self._machine.receive(sender, message, time.monotonic())
+            is_new = self._machine.session not in (0, before)
+        if is_new:
+            assert isinstance(message, m.Welcome), "a session begins with a welcome"
+            self._enter(message)
+        self._deliver(sends)
+        self._give_up_what_is_void(message)
+        self._look()
+
+    def _give_up_what_is_void(self, message: m.ToWorker) -> None:
+        """Another beginning or reduction takes the place of this one; a grant says that it failed."""
+        task, is_void = self._exchanging, False
+        match message:
+            case m.Begin(evaluation=number, attempt=attempt) if isinstance(task, FetchTask):
+                is_void = (number, attempt) > (task.begin.evaluation, task.begin.attempt)
+            case m.Reduce(attempt=attempt) if isinstance(task, ReduceTask):
+                is_void = attempt > task.reduce.attempt
+            case m.Begin() | m.Grants():
+                is_void = isinstance(task, ReduceTask)
+            case m.End() | m.Rejoin():
+                is_void = task is not None
+            case _:
+                pass
+        if is_void:
+            if self._points is not None:
+                self._points.abandon()
+            self._broke_off("")
+
+    def _enter(self, welcome: m.Welcome) -> None:
+        """A session begins."""
+        self._servers.update(dict(welcome.servers))
+        for name, address in welcome.servers:
+            self._post.endpoint.connect(name, address)
+        self._sums.cut(welcome.shards)
+        self._pulls = Pulls(welcome.shards, self._parameters.dtype, self._post.send)
+        self._points = Points(welcome, self._parameters.dtype, self._pulls, self._exchanges)
+        dealing = Dealing(welcome.seed, welcome.patterns, welcome.portion)
+        if dealing != self._dealing:
+            self._dealing, self._dealt = dealing, {}
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        self._watch.look(now)
+        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
+            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
+        with self._lock:
+            sends = self._machine.tick(now)
+            if self._leaving is not None:
+                sends += self._machine.leave(self._leaving)
+                self._leaving = None
+            welcome = self._machine.welcome
+        self._deliver(sends)
+        if self._pulls is not None and welcome is not None:
+            self._pulls.ask_again(now, welcome.retry_seconds)
+
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
+        for each in sends:
+            self._post.send(each.to, each.message)
+
+    # --- what is done ---
+
+    def _look(self) -> None:
+        """Do the next task, unless one is being done; on the thread that speaks."""
+        with self._lock:
+            task = self._machine.task() or self._machine.reduction()
+        self._begin(task)
+
+    def _begin(self, task: Task[Array] | None) -> None:
+        match task:
+            case PortionTask():
+                self._working.do(lambda: self._compute(task))
+            case FetchTask():
+                self._fetch(task)
+            case ReduceTask():
+                self._reduce(task)
+            case None:
+                pass
+
+    def _compute(self, task: PortionTask[Array] | None) -> None:
+        """Portion after portion, as long as there are any; on the thread that computes."""
+        while task is not None:
+            result = self._portion(task)
+            self._working.moved()
+            with self._lock:
+                now = time.monotonic()
+                if isinstance(result, m.PortionResult):
+                    sends = self._machine.computed(result, now)
+                else:
+                    sends = self._machine.computed_not(result, now)
+                following = self._machine.task()
+            if sends:
+                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+            task = following if isinstance(following, PortionTask) else None
+            if task is None:
+                self._working.tell(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
+
+    def _portion(self, task: PortionTask[Array]) -> m.PortionResult | str:
+        """What a portion adds up to, or the error in words."""
+        began, portion = time.perf_counter(), task.grant.portion
+        try:
+            into = None if task.into is None else torch.from_numpy(task.into)
+            found = self._work.add(self._patterns_of(portion), into)
+            details = tuple(sorted((name, float(value)) for name, value in found.details.items()))
+            value, samples = float(found.value), int(found.samples)
+        except Exception as error:
+            return told(error)
+        return m.PortionResult(portion, samples, value, details, time.perf_counter() - began)
+
+    def _patterns_of(self, portion: int) -> array[int]:
+        assert self._dealing is not None, "a portion is granted in a session"
+        found = self._dealt.get(portion)
+        if found is None:
+            found = self._dealing.patterns_of(portion)
+            if (len(self._dealt) + 1) * self._dealing.portion <= _PATTERNS_KEPT:
+                self._dealt[portion] = found
+        return found
+
+    def _fetch(self, task: FetchTask) -> None:
+        points = self._points
+        assert points is not None, "an evaluation begins in a session"
+
+        def arrived() -> None:
+            self._exchanging = None
+            self._working.do(set_parameters)
+
+        def set_parameters() -> None:
+            point, digests = points.make(task.begin)
+            np.copyto(self._parameters, point)
+            self._working.tell(lambda: done(digests))
+
+        def done(digests: tuple[int, ...]) -> None:
+            with self._lock:
+                sends = self._machine.fetched(digests, time.monotonic())
+            self._deliver(sends)
+            self._look()
+
+        self._exchanging = task
+        points.fetch(task.begin, arrived, self._broke_off)
+
+    def _broke_off(self, lost: str) -> None:
+        self._exchanging = None
+        with self._lock:
+            sends = self._machine.broke_off(lost, time.monotonic())
+        self._deliver(sends)
+        self._look()
+
+    def _reduce(self, task: ReduceTask[Array]) -> None:
+        reduce = task.reduce
+
+        def done(result: Array) -> None:
+            self._exchanging = None
+            is_first = reduce.plan.members[0] == self._name
+            with self._lock:
+                sends = self._machine.reduced(result if is_first else None, time.monotonic())
+            self._deliver(sends)
+            self._look()
+
+        self._exchanging = task
+        self._exchanges.begin(
+            reduction_number(reduce.evaluation, reduce.attempt),
+            reduce.plan,
+            task.values,
+            is_broadcast=False,
+            done=done,
+            broke=self._broke_off,
+        )
+
+    # --- held-out patterns ---
+
+    def _validate(self, asked: m.Validate) -> None:
+        """Judge held-out patterns at a vector, between two portions; the point stays as it is. What is asked
+        again is judged once, and answered again."""
+        key = asked.session, asked.number, asked.run
+        if key == self._judging:
+            if self._judged is not None:
+                self._post.send(m.COORDINATOR, self._judged)
+            return
+
+        def answered(answer: m.Validated) -> None:
+            if key == self._judging:
+                self._judged = answer
+            self._post.send(m.COORDINATOR, answer)
+
+        def measure(point: Array) -> None:
+            before = self._parameters.copy()
+            np.copyto(self._parameters, point)
+            try:
+                sums = tuple(self._judge(start, stop) for start, stop in asked.portions)
+                answer = m.Validated(asked.session, asked.number, asked.run, sums)
+            except Exception as error:
+                answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
+            finally:
+                np.copyto(self._parameters, before)
+            self._working.tell(lambda: answered(answer))
+
+        if self._pulls is None or asked.session != self._machine.session:
+            return
+        self._judging, self._judged = key, None
+        self._pulls.fetch(
+            session=asked.session,
+            evaluation=0,
+            name=asked.at,
+            now=time.monotonic(),
+            then=lambda point: self._working.do(lambda: measure(point)),
+            failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
+        )
+
+    def _judge(self, start: int, stop: int) -> m.HeldSum:
+        """A portion of the held-out patterns; on the thread that computes."""
+        found = self._work.judge(start, stop)
+        self._working.moved()
+        return m.HeldSum(found.value, found.samples, found.details)

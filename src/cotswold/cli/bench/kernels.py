@@ -1,0 +1,216 @@
+"""`cotswold bench kernels`: every operation beside its ceiling, its baselines and its bar.
+
+Knows: the words of the command, its table, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from cotswold.cli.support.tables import at_least_one, command, leave, ready, table, thread_counts, write
+
+if TYPE_CHECKING:
+    from cotswold.bench.kernels.shapes import Shape
+    from cotswold.bench.measure import Document
+
+Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Only = Annotated[list[str] | None, Parameter(negative=())]
+EXPLAINED_IMAGES = 96
+
+
+def kernels(
+    *,
+    threads: str | None = None,
+    only: Only = None,
+    match: str = "",
+    quick: Flag = False,
+    explain: Flag = False,
+    layer: str | None = None,
+    images: int | None = None,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """Every operation beside its ceiling and beside what one would write today.
+
+    The ceiling of products is the fastest dense float32 product of this run
+    (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
+    bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
+    Each row has its bar, and says whether it is met. Some minutes for each number
+    of threads; what is measured so far is in the file.
+
+    Examples:
+
+      cotswold bench kernels --quick
+
+      cotswold bench kernels --threads 1,2 --out benchmarks/results
+
+      cotswold bench kernels --only untied --only few --match "5 x 5"
+
+      cotswold bench kernels --explain --match faces
+
+      cotswold bench kernels --explain --layer 3,60,60,20,4,4,4,8 --images 96
+
+    Parameters
+    ----------
+    threads
+        Numbers of threads, one run each, as in 1,2; all cores by default.
+    only
+        A group: paper, recipe, untied, few, dense, curve, smoothing, bfloat16,
+        memory, start; may be given again.
+    match
+        Only what has this text in its name.
+    quick
+        Small shapes, few rounds: to try the command, not to quote.
+    explain
+        Which kernel runs for each shape, and why; measures no baselines.
+    layer
+        With --explain, one shape: C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH.
+    images
+        The batch of that shape; 96 if not given.
+    out
+        A directory for kernels.json (every sample), kernels.svg and
+        kernels-curve.svg.
+    json_
+        Print JSON.
+    """
+    from cotswold.errors import UserError
+
+    counts = thread_counts(threads)
+    if layer is None and images is not None:
+        raise UserError("--images goes with --layer; the other shapes have batches of their own")
+    if (explain or layer is not None) and out is not None:
+        raise UserError("--explain prints what runs and leaves no files; take --out away, or use --json")
+    if explain or layer is not None:
+        _explain(
+            counts[-1],
+            _shapes(
+                only or [],
+                match,
+                layer,
+                at_least_one(EXPLAINED_IMAGES if images is None else images, "--images"),
+            ),
+            json_,
+        )
+        return
+    from cotswold.bench import measure_kernels
+    from cotswold.ui.progress import say
+
+    ready(out)
+    found = measure_kernels(
+        threads=counts,
+        only=only or [],
+        match=match,
+        quick=quick,
+        command=command(),
+        say=say,
+        leave=lambda so_far: write(so_far, "kernels", out),
+    )
+    leave(found, "kernels", out, json_)
+    if out is not None:
+        from cotswold.bench.kernels.picture import PICTURES
+
+        for name, draw in PICTURES.items():
+            draw(found, out / name)
+    if not json_:
+        print_rows(found)
+
+
+def _shapes(only: Sequence[str], match: str, layer: str | None, images: int) -> list[Shape]:
+    from cotswold.bench.case import groups_of
+    from cotswold.bench.kernels.cases import GROUPS, explainable
+    from cotswold.bench.kernels.explain import described
+    from cotswold.errors import UserError
+
+    if layer is not None:
+        return [described(layer, images)]
+    groups = groups_of(only, GROUPS)
+    every = explainable()
+    found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
+    if not found:
+        kept = ", ".join(dict.fromkeys(one.group for one in every))
+        raise UserError(
+            f"nothing is left to explain; groups with shapes are {kept}, a name is {every[0].name}"
+        )
+    return found
+
+
+def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
+    from dataclasses import asdict
+
+    import torch
+
+    from cotswold.bench.kernels.explain import backend, explained
+    from cotswold.ui.progress import say
+
+    torch.set_num_threads(threads)
+    about = backend()
+    found = []
+    for number, shape in enumerate(shapes, 1):
+        say(f"{number} of {len(shapes)}: {shape.name}")
+        found += explained(shape)
+    if json_:
+        print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))
+        return
+    print(f"backend: {about.name}, because {about.why}")
+    print(f"processor: {about.processor}; vectors: {about.vector}")
+    print(f"choices and code are kept in: {about.cache}")
+    heading = "candidates when its class was measured, ms"
+    rows = [
+        {
+            "shape": f"{one.shape}, {one.images}",
+            "product": one.product,
+            "kernel": one.kind,
+            "runs as": one.tile,
+            "why": one.why,
+            heading: "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
+        }
+        for one in found
+    ]
+    table("a tile is rows x vectors of results that are summed at a time", rows)
+
+
+def print_rows(found: Document) -> None:
+    """Print what was measured: a line for each verdict, then how many bars are met."""
+    every: Any = found["rows"]
+    rows = [_line(row, verdict) for row in every for verdict in row["verdicts"]]
+    if rows:
+        table("medians; ratios are taken round by round; on: so many threads", rows, sections="group")
+    barred = [verdict for row in every for verdict in row["verdicts"] if verdict["met"] is not None]
+    met = sum(verdict["met"] for verdict in barred)
+    print(f"{met} of {len(barred)} bars met, in {found['whole_seconds']} s")
+    for note in dict.fromkeys(
+        f"{row['shape']}, {row['operation']}: {row['note']}" for row in every if row["note"]
+    ):
+        print(note)
+
+
+def _line(row: Any, verdict: Any) -> Document:
+    """A line of the table: ours, what stands beside it, and whether the bar is met."""
+    from cotswold.bench.row import OURS
+
+    figures = row["figures"]
+    shape = f"{row['shape']}, {row['images']}" if row["images"] else row["shape"]
+    against = verdict["against"]
+    theirs = figures.get(against) or figures.get(f"ceiling, {against}")
+    bar = "" if verdict["bar"] is None else f"{verdict['sense']} {verdict['bar']:g}"
+    return {
+        "group": row["group"],
+        "on": row["threads"],
+        "shape": shape,
+        "operation": row["operation"],
+        "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
+        "beside": f"{against} {_figure(theirs['median'])}" if theirs else against,
+        "ratio": _figure(verdict["ratio"]["median"]),
+        "bar": bar,
+        "": {True: "met", False: "missed", None: ""}[verdict["met"]],
+    }
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

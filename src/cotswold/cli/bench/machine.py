@@ -1,0 +1,60 @@
+"""`cotswold bench machine`: this machine as a cluster.
+
+Knows: the words of the command. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cotswold.cli.support.tables import ready
+
+Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
+
+
+def machine(
+    recipe: str = "faces",
+    *,
+    set: Overrides = None,
+    name: str = "this-machine",
+    rounds: int = 5,
+    out: Path | None = None,
+) -> None:
+    """Describe this machine as a cluster for `cotswold simulate`, from measured rates.
+
+    One device a core. Rates are those of a step's operations on the recipe's shapes; latency and bandwidth
+    those of an exchange between two processes. Prints the file.
+
+    Examples:
+
+      cotswold bench machine > mine.toml
+      cotswold bench machine demo --out mine.toml
+      cotswold simulate mine.toml demo --ranks 1,2
+
+    Parameters
+    ----------
+    recipe
+        A recipe file or the name of a shipped recipe, with stacks.
+    set
+        Overrides a field, as in training.batch_size=50; may be given again.
+    name
+        What the cluster is called.
+    rounds
+        How many times each.
+    out
+        A file instead of the terminal.
+    """
+    from cotswold.bench import describe_machine
+    from cotswold.errors import UserError
+
+    if out is not None and out.exists():
+        raise UserError(f"--out {out} is there already; name another file, or remove it")
+    text = describe_machine(recipe, overrides=set or [], name=name, rounds=rounds)
+    if out is None:
+        print(text, end="")
+    else:
+        ready(out.parent)
+        out.write_text(text, encoding="utf-8")

@@ -1,0 +1,203 @@
+"""What is known of a cluster, in lines of text.
+
+Knows: tables, words. Does not know: how a cluster is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cotswold.cli.cluster.admin import EVENTS
+from cotswold.ui.progress import printable
+from cotswold.words import counted
+
+if TYPE_CHECKING:
+    from cotswold.api.servers.cluster_admin import Explained, Overview
+    from cotswold.ui.screen import Screen
+    from cotswold.wire import BucketSeen, EventSeen, ServerSeen
+    from cotswold.wire.lifecycle import CopySeen, Reported
+
+_SHORT = 5
+_NAMED = 3
+"""So many servers that are no more are named."""
+_REFUSED = {
+    "strangers": "from callers without the token, or without the key of the server that they name",
+    "malformed": "that cannot be read",
+    "oversized": "that are too long",
+    "version": "of another version of the protocol",
+    "early": "about servers that it did not know yet",
+}
+"""Messages that a controller refused, by reason."""
+_AWAY = "ended", "gone", "drained"
+"""States of servers that have no process, or say nothing."""
+
+
+def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
+    """A cluster, with its last ``events``, or with those for which there is room on a ``screen``."""
+    lines = list(_lines(found))
+    said = list(_events(found.looked.events, events))
+    if screen is not None:
+        fitting = screen.fitting(said[::-1], screen.taken([*lines, ""]))
+        said = said[len(said) - fitting :]
+    return [*lines, "", *said] if said else lines
+
+
+def _lines(found: Overview) -> Iterator[str]:
+    looked = found.looked
+    word = "copy" if looked.copies == 1 else "copies"
+    copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
+    process = f" (process {looked.process})" if looked.process else ""
+    yield f"{looked.controller} leads the controllers{process}; {copies}"
+    if refused := ", ".join(f"{count} {_REFUSED.get(why, why)}" for why, count in looked.refused if count):
+        yield f"messages that it has refused: {refused}"
+    yield ""
+    idle = [each for each in looked.servers if each.state in _AWAY and not each.copies]
+    shown = [each for each in looked.servers if each not in idle]
+    if shown:
+        rows = [_server(each, found.reports.get(each.name)) for each in shown]
+        heads = (
+            *(
+                "server",
+                "host",
+                "process",
+                "state",
+                "heard",
+                "leads",
+                "copies",
+                "lag",
+                "not on disk",
+                "window",
+            ),
+            "refused",
+        )
+        yield from table(heads, rows)
+    else:
+        yield "no server is there" + ("" if idle else " yet")
+    if ended := [each.name for each in idle if each.state == "ended"]:
+        yield _idle(ended, "not there any more")
+    if silent := [each.name for each in idle if each.state == "gone"]:
+        yield _idle(silent, "silent")
+    if drained := [each.name for each in idle if each.state == "drained"]:
+        yield f"{_idle(drained, 'drained')}; `cotswold cluster drain NAME --back` takes one back"
+    yield ""
+    if looked.runs:
+        rows = [
+            (
+                each.run,
+                printable(each.name) or "?",
+                str(each.buckets),
+                str(each.short or "-"),
+                str(each.waiting or "-"),
+            )
+            for each in looked.runs
+        ]
+        yield from table(("run", "recipe", "buckets", "with too few copies", "whose pushes wait"), rows)
+    else:
+        yield "no run is here"
+    yield from _short(looked.short, sum(each.short for each in looked.runs))
+    if looked.moving:
+        are = "is on its way" if looked.moving == 1 else "are on their way"
+        yield f"{counted(looked.moving, 'bucket')} {are}"
+
+
+def _short(buckets: Sequence[BucketSeen], count: int) -> Iterator[str]:
+    """Buckets that have too few copies, ``count`` in all: a line for each reason, so that none hides another.
+
+    A controller names 100 buckets at most.
+    """
+    least = "at least " if count > len(buckets) else ""
+    alike: dict[tuple[str, str], list[BucketSeen]] = {}
+    for each in buckets:
+        alike.setdefault((each.bucket.partition("/")[0], each.why), []).append(each)
+    for (run, why), group in list(alike.items())[:_SHORT]:
+        first, *others = group
+        if others:
+            yield f"{least}{counted(len(group), 'bucket')} of {run}: {why}"
+        else:
+            yield f"{first.bucket}, term {first.term}: {', '.join(first.members)}; {why}"
+    if len(alike) > _SHORT:
+        yield f"and {counted(len(alike) - _SHORT, 'more reason')} in cotswold cluster status --json"
+
+
+def _idle(names: Sequence[str], what: str) -> str:
+    """Servers that are ``what``, and need not be there."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
+    return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
+
+
+def _server(seen: ServerSeen, report: Reported | None) -> Sequence[str]:
+    heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
+    process = "?" if report is None else str(report.process)
+    known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
+    if report is None:
+        return (*known, "?", "?", "?", "?")
+    lag = max((behind for each in report.copies for _, behind in each.behind), default=0)
+    refused = sum(count for _, count in report.refused)
+    disk = ("no disk", "-")
+    if report.has_disk:
+        disk = (_bytes(report.dirty_bytes), f"{report.window_seconds:.1f} s")
+    return (*known, str(lag), *disk, str(refused or "-"))
+
+
+def explaining(found: Explained, events: int = EVENTS) -> list[str]:
+    """One bucket, with its last ``events``."""
+    lines = [f"{found.bucket}, term {found.term}" + (f", life {found.life}" if found.life else "")]
+    members = (found.primary, *found.secondaries, *found.learners)
+    rows = []
+    for name in members:
+        role = "primary" if name == found.primary else "learner" if name in found.learners else "secondary"
+        seen, copy = found.servers.get(name), found.copies.get(name)
+        state = "unknown" if seen is None else seen.state
+        rows.append((name, role, state, *_copy(copy)))
+    heads = ("server", "is to be", "server is", "acts as", "has index", "committed", "on disk")
+    lines += table(heads, rows)
+    primary = found.copies.get(found.primary)
+    if primary is not None:
+        lines += [f"{name} is {behind} behind" for name, behind in primary.behind if behind]
+        if primary.queued_bytes:
+            whom = "other copies" if primary.is_waiting else "their turn"
+            lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
+    count = 1 + len(found.secondaries)
+    if count < found.least:
+        lines.append(f"its pushes wait: it has {count} of at least {counted(found.least, 'copy')}")
+    if count < found.wanted:
+        lines.append(
+            f"it has {count} of {counted(found.wanted, 'copy')}" + (f": {found.why}" if found.why else "")
+        )
+    said = list(_events(found.events, events))
+    return [*lines, "", *said] if said else lines
+
+
+def _events(events: Sequence[EventSeen], most: int) -> Iterator[str]:
+    for event in events[len(events) - min(most, len(events)) :]:
+        yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
+
+
+def _copy(copy: CopySeen | None) -> Sequence[str]:
+    if copy is None:
+        return ("does not answer", "?", "?", "?")
+    indexes = (copy.index, copy.committed, copy.saved)
+    return (copy.role, *(str(each) if each >= 0 else "-" for each in indexes))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows below their heads, each column as wide as it must be."""
+    whole = [heads, *rows]
+    widths = [max(len(row[place]) for row in whole) for place in range(len(heads))]
+    wide = [[each.ljust(width) for each, width in zip(row, widths, strict=True)] for row in whole]
+    return ["  ".join(row).rstrip() for row in wide]
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

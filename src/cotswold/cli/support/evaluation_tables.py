@@ -1,0 +1,117 @@
+"""What `cotswold evaluate` prints.
+
+Knows: the tables of selectivity and of confusion. Does not know: how figures are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from cotswold.ui.progress import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from cotswold.analysis import Classification, Evaluation, ObjectSelectivity, Regression
+    from cotswold.analysis.selectivity.scores import LayerSelectivity
+
+_NAMED = 12
+"""Classes up to which the whole confusion is a table; beyond, the worst mistakes are listed."""
+_MISTAKES = 10
+
+
+def print_selectivity(evaluation: Evaluation) -> None:
+    """The shape of the paper's Table 2, with the accuracies on held-out halves, and who was best."""
+    from rich.table import Table
+
+    table = Table(title="best neuron: accuracy on all pictures / on held-out halves", title_justify="left")
+    for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
+        table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
+    for row in evaluation.objects:
+        for layer in row.network:
+            baselines = [
+                _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
+            ]
+            figures = [f"{row.guess:.3f}", *baselines, _both(layer), f"{layer.spread:.3f}"]
+            table.add_row(printable(row.name), layer.layer, *figures)
+    _print(table, [_said(row) for row in evaluation.objects])
+
+
+def _said(row: ObjectSelectivity) -> str:
+    """Who was best, what guessing is, and how the dictionary was found, of one object."""
+    best = row.compared[row.winner]
+    beaten = "" if best.held_out > row.guess else "nobody does better than guessing, and "
+    said = (
+        f"{row.name}: {beaten}best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); "
+        f"classes weighted {row.weights.positives:.3f} with to {row.weights.negatives:.3f} without, "
+        f"so guessing is {row.guess:.3f}"
+    )
+    made = row.clustering
+    if made is not None:
+        settled = "settled" if made.converged else "not settled"
+        said += f"; k-means {settled} after {made.passes} passes over {made.pictures} pictures"
+    return said
+
+
+def print_confusion(found: Classification) -> None:
+    """Accuracy, and which class was taken for which."""
+    from rich.table import Table
+
+    print(f"{found.split}: {found.accuracy:.2%} of {found.pictures} samples")
+    if len(found.classes) > _NAMED:
+        _print(_mistakes(found), [])
+        return
+    print("confusion: rows are true classes, columns the answers")  # longer than a narrow table
+    table = Table()
+    table.add_column("")
+    classes = [*map(printable, found.classes)]
+    for name in (*classes, "right"):
+        table.add_column(name, justify="right")
+    for label, row in enumerate(found.confusion):
+        right = f"{row[label] / sum(row):.1%}" if sum(row) else ""
+        table.add_row(classes[label], *(str(value) for value in row), right)
+    _print(table, [])
+
+
+def print_errors(found: Regression) -> None:
+    """Squared error, its root and explained variance of each number that is predicted."""
+    from rich.table import Table
+
+    print(f"{found.split}: squared loss {found.loss:.5g} over {found.samples} samples")
+    table = Table()
+    for heading in ("number", "mean squared error", "RMSE", "explained"):
+        table.add_column(heading, justify="right")
+    figures = zip(found.squared_error, found.rmse, found.explained, strict=True)
+    for number, (error, root, part) in enumerate(figures):
+        table.add_row(str(number), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}")
+    _print(table, [])
+
+
+def _mistakes(found: Classification) -> Table:
+    from rich.table import Table
+
+    table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
+    for heading in ("true class", "answer", "samples"):
+        table.add_column(heading, justify="right" if heading == "samples" else "left")
+    for count, truth, answer in found.mistakes[:_MISTAKES]:
+        table.add_row(printable(truth), printable(answer), str(count))
+    return table
+
+
+def _print(table: Table, sentences: Iterable[str]) -> None:
+    from rich.console import Console
+
+    console: Console = Console(markup=False, emoji=False)  # names of classes are not ours
+    (console if console.is_terminal else Console(width=120, markup=False, emoji=False)).print(table)
+    for sentence in sentences:
+        print(printable(sentence))
+
+
+def _same(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:
+    return next((layer for layer in layers if layer.layer == name), None)
+
+
+def _both(layer: LayerSelectivity | None) -> str:
+    return "" if layer is None else f"{layer.best[0].accuracy:.3f} / {layer.held_out:.3f}"

@@ -1,0 +1,38 @@
+"""What `cotswold info` says of a store.
+
+Knows: the words. Does not know: how a store is read.
+"""
+
+from __future__ import annotations
+
+import json
+
+from cotswold.ui.progress import printable
+
+
+def show_store(path: str, as_json: bool) -> None:
+    """Print what a store holds and how it was prepared."""
+    from cotswold.data import Store
+
+    said = Store(path).describe()
+    if as_json:
+        print(json.dumps({"path": path, **said}, indent=1))
+        return
+    print(f"{path}: a store of {said['kind']}")
+    for name, value in said.items():
+        if name not in ("kind", "notes"):
+            print(f"{name.replace('_', ' ')}: {_shown(value)}")
+    for note in said["notes"]:  # type: ignore[attr-defined]  # a list of texts
+        print(printable(note))
+
+
+def _shown(value: object) -> str:
+    """A value in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        more = f", ... ({len(value)})" if len(value) > 10 else ""
+        return printable(", ".join(map(str, value[:10]))) + more
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,64 @@
+"""A transform that somebody else wrote, by its name.
+
+Knows: how a function is found, what it must give. Does not know: what it does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from cotswold.data.augment.random import Float32, Keys, derived
+from cotswold.errors import UserError, told
+
+
+@dataclass(frozen=True)
+class Own:
+    """``function``, named ``module:function``, called with values (image, channel, y, x), keys (image,) and
+    ``parameters`` by their names; it returns float32 values of the same shape."""
+
+    function: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _found(self.function)
+
+    def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
+        """What the function gives; raises UserError where that is nothing to learn from."""
+        try:
+            found = _found(self.function)(values.copy(), derived(keys, stream), **self.parameters)
+        except Exception as error:
+            raise UserError(f"the transform {self.function} failed: {told(error, __name__)}") from error
+        if not isinstance(found, np.ndarray) or found.shape != values.shape:
+            got = f"an array {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
+            raise UserError(f"the transform {self.function} gave {got}; it must give one {values.shape}")
+        if not np.issubdtype(found.dtype, np.floating):
+            raise UserError(f"the transform {self.function} gave {found.dtype}; it must give float32")
+        if not np.isfinite(found).all():
+            raise UserError(f"the transform {self.function} gave values that are no numbers (nan or inf)")
+        return found.astype(np.float32)
+
+
+def _found(name: str) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise UserError(f"the transform {name!r} is not named; write module:function")
+    if (here := str(Path.cwd())) not in sys.path:  # that of a command is not, of its own accord
+        sys.path.append(here)
+    try:
+        found = getattr(import_module(module), function)
+    except ImportError as error:
+        raise UserError(
+            f"the transform {name} cannot be imported ({error}); put {module} into the folder of the "
+            "command, install it, or set PYTHONPATH to its folder"
+        ) from error
+    except AttributeError as error:
+        raise UserError(f"the transform {name} is not there: {module} has no {function}") from error
+    if not callable(found):
+        raise UserError(f"the transform {name} is a {type(found).__name__}; it must be a function")
+    return found  # type: ignore[no-any-return]  # callable

@@ -1,0 +1,139 @@
+"""Transforms that change the values of pixels where they are.
+
+Knows: float32 arrays (image, channel, y, x), random numbers by key. Does not know: recipes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.augment import portable_math as exact
+from cotswold.data.augment.random import Float32, Keys, normal, uniform
+from cotswold.errors import UserError
+
+
+class Change(Protocol):
+    """What changes values."""
+
+    def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
+        """Of pictures (image, channel, y, x), by the key of each."""
+
+
+@dataclass(frozen=True)
+class Colour:
+    """Brightness shifted by up to that part (0 to 10) of the picture's standard deviation; contrast and
+    saturation changed by a factor of up to 1 more or less; colours turned about the grey axis by up to
+    ``hue`` degrees."""
+
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("brightness", "contrast", "saturation"):
+            most = 10.0 if name == "brightness" else 1.0
+            if not 0 <= getattr(self, name) <= most:
+                raise UserError(f"colour: {name} = {getattr(self, name):g}: 0 to {most:g}")
+        if not 0 <= self.hue <= 180:
+            raise UserError(f"colour: hue = {self.hue:g}: degrees, 0 to 180")
+        _check_probability("colour", self.probability)
+
+    def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
+        """As `Change.changed`."""
+        drawn = uniform(keys, stream, 5)
+        chosen = (drawn[:, 4] < self.probability)[:, None, None, None]
+        drawn = 2 * drawn - 1
+        shift, contrast, saturation = (drawn[:, i, None, None, None] for i in range(3))
+        mean, spread = (each[:, None, None, None] for each in _moments(values))
+        found = values
+        if self.hue and values.shape[1] == 3:
+            found = _turned(found, math.radians(self.hue) * drawn[:, 3].astype(np.float64))
+        if self.saturation and values.shape[1] > 1:
+            grey = sum(values[:, i : i + 1] for i in range(values.shape[1])) / np.float32(values.shape[1])
+            found = grey + (1 + np.float32(self.saturation) * saturation) * (found - grey)
+        if self.contrast:
+            found = mean + (1 + np.float32(self.contrast) * contrast) * (found - mean)
+        if self.brightness:
+            found = found + np.float32(self.brightness) * shift * spread
+        return np.where(chosen, found, values)
+
+
+@dataclass(frozen=True)
+class Erase:
+    """A square of ``pixels`` a side, somewhere in the picture, set to the picture's mean (DeVries, Taylor
+    2017)."""
+
+    pixels: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.pixels < 1:
+            raise UserError(f"erase: pixels = {self.pixels}: 1 or more")
+        _check_probability("erase", self.probability)
+
+    def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
+        """As `Change.changed`."""
+        drawn = uniform(keys, stream, 3)
+        covered = drawn[:, 2] < self.probability
+        covers = []
+        for axis, size in enumerate(values.shape[2:]):
+            first = np.floor(drawn[:, axis] * size).astype(np.int64) - self.pixels // 2
+            at = np.arange(size)
+            covers.append((at >= first[:, None]) & (at < first[:, None] + self.pixels))
+        cover = covers[0][:, None, :, None] & covers[1][:, None, None, :] & covered[:, None, None, None]
+        mean = _moments(values)[0][:, None, None, None]
+        found: Float32 = np.where(cover, mean, values)
+        return found
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Normal noise of ``deviation`` times the picture's standard deviation, each value its own."""
+
+    deviation: float
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.deviation <= 10:
+            raise UserError(f"noise: deviation = {self.deviation:g}: 0 to 10")
+        _check_probability("noise", self.probability)
+
+    def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
+        """As `Change.changed`."""
+        covered = uniform(keys, stream + 1, 1)[:, 0] < self.probability
+        spread = np.where(covered, _moments(values)[1], np.float32(0)) * np.float32(self.deviation)
+        noise = normal(keys, stream, values.shape[1:])
+        found: Float32 = values + spread[:, None, None, None] * noise
+        return found
+
+
+def _moments(values: Float32) -> tuple[Float32, Float32]:
+    """Mean and standard deviation of each picture, summed in float64."""
+    flat = values.reshape(len(values), -1).astype(np.float64)
+    mean = flat.mean(axis=1)
+    spread = np.sqrt(((flat - mean[:, None]) ** 2).mean(axis=1))
+    return mean.astype(np.float32), spread.astype(np.float32)
+
+
+def _turned(values: Float32, angles: NDArray[np.float64]) -> Float32:
+    """Colours (image, 3, y, x) turned about the axis of greys (Rodrigues 1840)."""
+    sine, cosine = exact.sine_cosine(angles)
+    same, other, lean = (1 + 2 * cosine) / 3, (1 - cosine) / 3, sine / np.sqrt(3.0)
+    factors = [each.astype(np.float32)[:, None, None] for each in (same, other - lean, other + lean)]
+    found = np.empty_like(values)
+    for channel in range(3):
+        parts = [values[:, (channel + step) % 3] * factors[step] for step in range(3)]
+        found[:, channel] = parts[0] + parts[1] + parts[2]
+    return found
+
+
+def _check_probability(name: str, probability: float) -> None:
+    if not 0 <= probability <= 1:
+        raise UserError(f"{name}: probability = {probability:g}: 0 to 1")

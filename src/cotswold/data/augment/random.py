@@ -1,0 +1,81 @@
+"""Random numbers of samples, each by its key: no sample's depend on another's.
+
+Knows: keys, integers that are mixed. Does not know: what is drawn.
+
+A key is 64 bits (`cotswold.data.keys`): another one for each seed, epoch and sample. Who draws names a
+*stream*, so that two that draw for the same sample do not get the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.augment import portable_math as exact
+from cotswold.kernels.warp import GOLDEN, MIXERS
+
+Keys = NDArray[np.uint64]
+Float32 = NDArray[np.float32]
+Words = NDArray[np.uint32]
+Shape = int | Sequence[int]
+
+_UNIT = np.float32(2.0**-24)
+
+
+def words(keys: Keys, stream: int, count: int) -> Words:
+    """``count`` numbers of 32 bits for each key: (sample, count).
+
+    Two rounds of an integer hash whose bits depend on all bits that enter, with the two halves of the key
+    before each.
+    """
+    low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+    places = np.arange(count, dtype=np.uint32)
+    with np.errstate(over="ignore"):
+        begun = places * np.uint32(GOLDEN) + np.uint32(stream * MIXERS[0] & 0xFFFFFFFF)
+        return _mixed(_mixed(begun[None] ^ low[:, None]) + high[:, None])
+
+
+def uniform(keys: Keys, stream: int, shape: Shape, low: float = 0.0, high: float = 1.0) -> Float32:
+    """Uniform in ``low`` to below ``high``: float32 (sample, *shape)."""
+    counts = _counts(shape)
+    unit = (words(keys, stream, prod(counts)) >> np.uint32(8)).astype(np.float32) * _UNIT
+    if (low, high) != (0.0, 1.0):
+        unit = np.float32(low) + np.float32(high - low) * unit
+    found: Float32 = unit.reshape(len(keys), *counts)
+    return found
+
+
+def normal(keys: Keys, stream: int, shape: Shape) -> Float32:
+    """Of mean 0 and deviation 1 (Box and Muller 1958): float32 (sample, *shape)."""
+    counts = _counts(shape)
+    count = prod(counts)
+    pairs = -(-count // 2)
+    drawn = uniform(keys, stream, 2 * pairs).astype(np.float64)
+    radius = np.sqrt(-2 * exact.log(1 - drawn[:, :pairs]))
+    sine, cosine = exact.sine_cosine(2 * math.pi * drawn[:, pairs:])
+    both = np.concatenate([radius * cosine, radius * sine], axis=1)
+    found: Float32 = both[:, :count].astype(np.float32).reshape(len(keys), *counts)
+    return found
+
+
+def derived(keys: Keys, stream: int) -> Keys:
+    """Other keys, one of each: whoever draws by them meets none of the streams of these."""
+    both = words(keys, stream, 2).astype(np.uint64)
+    found: Keys = both[:, 0] << np.uint64(32) | both[:, 1]
+    return found
+
+
+def _counts(shape: Shape) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _mixed(state: Words) -> Words:
+    """The finaliser of MurmurHash3 (Appleby 2011)."""
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(MIXERS[0])
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(MIXERS[1])
+    mixed: Words = state ^ (state >> np.uint32(16))
+    return mixed

@@ -1,0 +1,63 @@
+"""CIFAR-10's binary format, plain or gzipped: records of one byte of label and 3,072 of picture.
+
+Knows: records, the names of the ten classes. Does not know: anything of the pictures.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.formats.array_files import bytes_in, size_of
+from cotswold.data.sources.arrays import ArraySource, PictureArray, kept
+from cotswold.data.sources.base import Labels, Source, split_named
+from cotswold.data.sources.contents import ContentIdentity
+from cotswold.errors import SourceError
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_SIDE = 32
+_RECORD = 1 + 3 * _SIDE * _SIDE
+_BATCH = re.compile(r"^.*(data|train|test|val|valid|validation)[-_].*\.bin(\.gz)?$|^test\.bin(\.gz)?$")
+
+
+def is_batch(name: str) -> bool:
+    """Whether a file is called like a batch of CIFAR-10: `data_batch_1.bin`, `cifar10_test_300.bin.gz`."""
+    return _BATCH.match(name) is not None
+
+
+def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """One batch, or the folder that holds several."""
+    files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_batch(path.name))
+    parts = []
+    for path in files:
+        records = _records(path)
+        marks = records[:, 0].astype(np.int64)
+        if marks.max(initial=0) >= len(CLASSES):
+            raise SourceError(f"{path} has labels up to {marks.max()}; CIFAR-10's go from 0 to 9")
+        parts.append(
+            PictureArray(path.name, len(records), _split(path.name), partial(_pictures, path), marks)
+        )
+    parts = kept(parts, include, exclude, where)
+    others = ("cifar", *((part.name, part.count) for part in parts))
+    identity = ContentIdentity(where, files[0].parent, tuple(path.name for path in files), others)
+    return ArraySource(parts, CLASSES, labels, identity)
+
+
+def _split(name: str) -> str:
+    words = re.split(r"[-_.]", name)
+    return next((split for word in words if (split := split_named(word))), "train")
+
+
+def _records(path: Path) -> NDArray[np.uint8]:
+    size = size_of(path)
+    if not size or size % _RECORD:
+        raise SourceError(f"{path} is no whole number of CIFAR-10 records of {_RECORD} bytes; fetch it anew")
+    return bytes_in(path, size).reshape(-1, _RECORD)
+
+
+def _pictures(path: Path) -> NDArray[np.uint8]:
+    return _records(path)[:, 1:].reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)

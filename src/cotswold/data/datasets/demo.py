@@ -1,0 +1,254 @@
+"""Built-in sets, cut from photographs that ship inside scikit-image and scikit-learn.
+
+Knows: which photographs there are, how crops are drawn. Does not know: stores. Never downloads: files are
+read by their paths inside the installed packages.
+
+``builtin:demo`` is unlabelled: crops of photographs at several scales, some mirrored, and, about one in
+eight, faces (25 x 25 pixels, enlarged and cut a little differently each time). ``builtin:demo-faces`` and
+``builtin:demo-distractors`` are tests: faces of other people, and patches of the same size and kind without
+faces, half of them from photographs that the demo does not contain.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotswold.data.formats.image import open_picture
+from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, hashed
+from cotswold.data.sources.contents import digests
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
+from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
+
+_PHOTOGRAPHS = (
+    ("skimage", "data/astronaut.png"),
+    ("skimage", "data/coffee.png"),
+    ("skimage", "data/chelsea.png"),
+    ("skimage", "data/rocket.jpg"),
+    ("skimage", "data/motorcycle_left.png"),
+    ("skimage", "data/hubble_deep_field.jpg"),
+    ("skimage", "data/retina.jpg"),
+    ("skimage", "data/ihc.png"),
+    ("sklearn", "datasets/images/china.jpg"),
+)
+"""What the demo is cut from."""
+_DISTRACTORS = (
+    ("sklearn", "datasets/images/flower.jpg"),
+    ("skimage", "data/camera.png"),
+    ("skimage", "data/coins.png"),
+    ("skimage", "data/grass.png"),
+    ("skimage", "data/brick.png"),
+    ("skimage", "data/gravel.png"),
+    ("skimage", "data/moon.png"),
+)
+"""What the distractors are cut from."""
+_PATCHES = ("skimage", "data/lfw_subset.npy")
+"""200 grey patches of 25 x 25 pixels: 100 faces, then 100 others."""
+_FACES, _HALF, _PATCH = 100, 50, 25
+_CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
+_SHORTEST, _LONGEST = 64, 400
+"""Sides of the square crops, pixels of the photograph."""
+_ENLARGED = 96
+"""Side to which patches are enlarged."""
+
+
+@dataclass(frozen=True)
+class _Crop:
+    """A square of a photograph or of a patch, perhaps mirrored."""
+
+    name: str
+    file: tuple[str, str]
+    patch: int | None
+    box: tuple[float, float, float, float]
+    side: int | None
+    """Pixels to which the square is scaled; None to leave it."""
+    mirrored: bool
+    grey: bool = False
+
+
+class CropSource(Source):
+    """Crops, ordered by name."""
+
+    def __init__(self, name: str, crops: list[_Crop]) -> None:
+        self._crops = crops
+        self._photographs: dict[tuple[str, str], Image.Image] = {}
+        self._patches: NDArray[np.uint8] | None = None
+        self._name = name
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_photographs": {}, "_patches": None}
+
+    def __len__(self) -> int:
+        return len(self._crops)
+
+    def name(self, index: int) -> str:
+        """Which photograph and which crop."""
+        return self._crops[index].name
+
+    def read(self, index: int) -> Image.Image:
+        """Cut it out."""
+        crop = self._crops[index]
+        picture = self._photograph(crop.file) if crop.patch is None else self._patch(crop.patch)
+        if crop.grey:
+            picture = picture.convert("L")
+        side = crop.side or round(crop.box[2] - crop.box[0])
+        cut = picture.resize((side, side), Image.Resampling.BICUBIC, box=crop.box)
+        if crop.grey and crop.side is not None and crop.patch is None:
+            cut = cut.resize((_ENLARGED, _ENLARGED), Image.Resampling.BICUBIC)
+        return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else cut
+
+    def label(self, index: int) -> int:
+        """None has one."""
+        return UNLABELLED
+
+    def split_of(self, index: int) -> str | None:
+        """None has one."""
+        return None
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash over all crops and the photographs from which they are cut."""
+        places = [_installed(*file) for file in sorted({crop.file for crop in self._crops})]
+        read = [digests(place, place.parent, [place.name]) for place in places]
+        return hashed([self._name, *self._crops, *read])
+
+    def _photograph(self, file: tuple[str, str]) -> Image.Image:
+        if file not in self._photographs:
+            self._photographs[file] = open_picture(file[1], _installed(*file)).convert("RGB")
+        return self._photographs[file]
+
+    def _patch(self, index: int) -> Image.Image:
+        if self._patches is None:
+            values = np.load(_installed(*_PATCHES), allow_pickle=False)
+            self._patches = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+        return Image.fromarray(self._patches[index])
+
+
+def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """A built-in set by its name. Raises SourceError for an unknown one, MissingExtraError without the
+    packages."""
+    if name not in BUILTIN:
+        raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
+    if labels != "none":
+        raise UnlabelledError(f"{name} carries no labels", "name a source that does,")
+    crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
+    kept = chosen([crop.name for crop in crops], include, exclude, name)
+    return CropSource(name, [crops[index] for index in kept])
+
+
+def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
+    """Write the built-in sets as PNG files into folders of ``out``; how many pictures each has.
+
+    What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
+    written. Raises UserError where ``out`` is complete or holds anything else.
+    """
+    root = expanded(out)
+    sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
+    wanted = {
+        root / name / f"{source.name(index)}.png": (source, index)
+        for name, source in sources.items()
+        for index in range(len(source))
+    }
+    there = {path for path in (root, *root.rglob("*")) if path.exists() and not path.is_dir()}
+    begun = {path for path in there if path.name.endswith(PARTIAL) and _whole(path) in wanted}
+    if there and (there >= set(wanted) or not there - begun <= set(wanted)):
+        raise UserError(f"{root} is there already; give a new or empty directory")
+    for done, (path, (source, index)) in enumerate(wanted.items(), 1):
+        if path not in there:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with disk_errors(path, MachineError), writing_whole(path) as file:
+                source.read(index).save(file, "PNG")
+        if progress is not None:
+            progress(done, len(wanted))
+    for path in begun:
+        path.unlink(missing_ok=True)
+    return {name: len(source) for name, source in sources.items()}
+
+
+def _whole(partial: Path) -> Path:
+    """The file that one is, which is being written: `a.png.123.partial`, or, of earlier versions,
+    `a.png.partial`."""
+    return partial.with_name(partial.name[: partial.name.index(".png") + len(".png")])
+
+
+def _demo() -> list[_Crop]:
+    random = np.random.default_rng(0)
+    photographs = [
+        _photograph_crop(random, _PHOTOGRAPHS[number % len(_PHOTOGRAPHS)], number) for number in range(_CROPS)
+    ]
+    faces = [_patch_crop(random, "face", number % _HALF, number) for number in range(_FACE_CROPS)]
+    others = [_patch_crop(random, "patch", _FACES + number % _HALF, number) for number in range(_OTHER_CROPS)]
+    return photographs + faces + others
+
+
+def _demo_faces() -> list[_Crop]:
+    return [_whole_patch("face", index) for index in range(_HALF, _FACES)]
+
+
+def _demo_distractors() -> list[_Crop]:
+    random = np.random.default_rng(1)
+    patches = [_whole_patch("patch", index) for index in range(_FACES + _HALF, 2 * _FACES)]
+    cut = []
+    for number in range(_DISTRACTOR_CROPS):
+        crop = _photograph_crop(random, _DISTRACTORS[number % len(_DISTRACTORS)], number)
+        cut.append(_Crop(crop.name, crop.file, None, crop.box, _PATCH, crop.mirrored, grey=True))
+    return patches + cut
+
+
+BUILTIN: dict[str, Callable[[], list[_Crop]]] = {
+    "builtin:demo": _demo,
+    "builtin:demo-faces": _demo_faces,
+    "builtin:demo-distractors": _demo_distractors,
+}
+"""The built-in sets."""
+
+
+def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number: int) -> _Crop:
+    """A square of any size, sizes spread evenly on a logarithmic scale."""
+    width, height = _size(file)
+    longest = min(width, height, _LONGEST)
+    side = int(_SHORTEST * (longest / _SHORTEST) ** random.random())
+    left, top = int(random.integers(width - side + 1)), int(random.integers(height - side + 1))
+    name = f"{Path(file[1]).stem}/{number:04d}-{side}px"
+    return _Crop(name, file, None, (left, top, left + side, top + side), None, bool(random.integers(2)))
+
+
+@lru_cache
+def _size(file: tuple[str, str]) -> tuple[int, int]:
+    """Width and height of a photograph."""
+    with open_picture(file[1], _installed(*file)) as picture:
+        return picture.size
+
+
+def _patch_crop(random: np.random.Generator, kind: str, index: int, number: int) -> _Crop:
+    """Most of a patch, a little shifted and scaled."""
+    side = _PATCH * random.uniform(0.86, 1)
+    left, top = random.uniform(0, _PATCH - side, 2).tolist()
+    box = (left, top, left + side, top + side)
+    return _Crop(
+        f"{kind}/{index:03d}-{number:04d}", _PATCHES, index, box, _ENLARGED, bool(random.integers(2))
+    )
+
+
+def _whole_patch(kind: str, index: int) -> _Crop:
+    return _Crop(f"{kind}/{index:03d}", _PATCHES, index, (0, 0, _PATCH, _PATCH), _ENLARGED, False)
+
+
+def _installed(package: str, file: str) -> Path:
+    """A file inside an installed package, which is not imported. Raises MissingExtraError."""
+    found = importlib.util.find_spec(package)
+    for place in (found.submodule_search_locations or []) if found else []:
+        if (Path(place) / file).exists():
+            return Path(place) / file
+    raise MissingExtraError(
+        f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
+        f"run {install('demo')}"
+    )

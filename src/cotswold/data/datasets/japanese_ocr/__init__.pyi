@@ -1,0 +1,9 @@
+from .characters import classes as classes
+from .dataset import PatternDataset as PatternDataset
+from .generate import make as make
+from .japanese_set import JapaneseSet as JapaneseSet
+from .plan import Request as Request
+from .sheets import contact_sheet as contact_sheet
+from .sheets import sheets_of as sheets_of
+
+__all__ = ["JapaneseSet", "PatternDataset", "Request", "classes", "contact_sheet", "make", "sheets_of"]

@@ -1,0 +1,275 @@
+"""Making the set: from installed typefaces to a folder, on all cores, resumable after a kill at any moment.
+
+Knows: the order of things, what may be overwritten, what people must be told. Does not know: how a scan is
+made, how patterns are made of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import __version__ as pillow_version
+from PIL import features
+
+from cotswold.data.datasets.japanese_ocr import families, frequencies, sheets, typefaces
+from cotswold.data.datasets.japanese_ocr.characters import classes
+from cotswold.data.datasets.japanese_ocr.families import Family
+from cotswold.data.datasets.japanese_ocr.japanese_set import FORMAT, JapaneseSet, array_file
+from cotswold.data.datasets.japanese_ocr.japanese_source import MANIFEST
+from cotswold.data.datasets.japanese_ocr.plan import PARTS, Plan, Request, planned
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, Degradation, printed
+from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face
+from cotswold.data.store.manifest import chunk_of, disk_full_named
+from cotswold.data.store.store_folder import claimed
+from cotswold.data.store.worker_pool import Workers
+from cotswold.errors import SourceError, UserError
+from cotswold.files import expanded, real_folder, replace_file, writing_whole
+from cotswold.files.checksum import seal
+from cotswold.host import granted_cores
+
+Progress = Callable[[int, int], None]
+"""Called with the scans done and the scans in all."""
+
+FAMILIES_WANTED = 8
+_UNFINISHED = "unfinished"
+_TOGETHER = 2048
+"""Scans in one file of an unfinished set: a second's work."""
+
+
+def make(
+    out: str | Path,
+    request: Request | None = None,
+    *,
+    fonts: Sequence[Path] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> JapaneseSet:
+    """Write the set ``out``; go on where an interrupted run stopped; do nothing if it is there already.
+
+    ``fonts``: folders with typefaces, besides the system's; ``jobs`` processes, all cores by default. Raises
+    SourceError where fewer than two families are installed, UserError where ``out`` holds something else,
+    BusyError, DiskFullError (free some room and run again).
+    """
+    wanted, path = request or Request(), expanded(out)
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
+    if not (path / MANIFEST).exists():
+        _refuse_other(path)
+        with claimed(path):
+            if not (path / MANIFEST).exists():
+                _make(path, wanted, fonts, jobs or granted_cores(environ={}), progress)
+    return _as_wanted(path, wanted)
+
+
+def _make(path: Path, wanted: Request, fonts: Sequence[Path], jobs: int, progress: Progress | None) -> None:
+    """Write a set into a folder that is claimed."""
+    faces, missing = typefaces.installed(fonts)
+    _require_two(len({each.design for each in faces}), missing)
+    found = families.grouped(tuple(faces))
+    _require_two(len(found), missing)
+    held = _held(wanted, found)
+    ranking = frequencies.ranking(wanted.seed)
+    plan = planned(wanted, found, held, ranking)
+    printer = Printer(tuple(face for each in found for face in each.faces), wanted.seed)
+    described = [_described(each, held) for each in found]
+    tasks = _tasks(path, plan, _digest([wanted.state(), described, ranking.order, _software()]))
+    _print_all(printer, tasks, jobs, progress)
+    _join(path, plan, tasks)
+    files = [array_file(part, array) for part in PARTS for array in _ARRAYS]
+    manifest = {
+        "format": FORMAT,
+        "request": wanted.state(),
+        "families": described,
+        "missing": [{"design": each.name, "package": each.package} for each in missing],
+        "software": _software(),
+        "notes": _notes(found, held, missing, plan, ranking),
+        "arrays": {name: list(chunk_of(path / name)) for name in files},
+    }
+    with disk_full_named(path):
+        sheets.write(path, manifest)
+        replace_file(path / MANIFEST, json.dumps({**manifest, "checksum": seal(manifest)}).encode())
+        shutil.rmtree(path / _UNFINISHED)
+
+
+_ARRAYS = ("scans", "labels", "faces")
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints samples; cheap to pickle."""
+
+    faces: tuple[Face, ...]
+    seed: int
+
+    def scans(self, task: Task) -> Bits:
+        """The scans (sample, 64) of a task; each depends on the seed, its part and its number alone."""
+        found = np.zeros((len(task.labels), SIDE), np.uint64)
+        for at, (label, face) in enumerate(zip(task.labels.tolist(), task.faces.tolist(), strict=True)):
+            number = task.start + at
+            random = np.random.default_rng([self.seed, 1000 + task.part, number])
+            kind = task.kinds[number % len(task.kinds)]
+            found[at] = printed(self.faces[face], classes()[label], kind, random)
+        return found
+
+
+@dataclass(frozen=True)
+class Task:
+    """Samples ``start`` and following of a part, and the file that they go to."""
+
+    file: Path
+    part: int
+    start: int
+    labels: np.typing.NDArray[np.uint16]
+    faces: np.typing.NDArray[np.uint16]
+    kinds: tuple[Degradation, ...]
+
+
+def _tasks(path: Path, plan: Plan, origin: str) -> list[Task]:
+    """All tasks; their files bear what they come from, so that those of another request are never taken."""
+    return [
+        Task(
+            path / _UNFINISHED / f"{origin}-{part.part}-{start}.npy",
+            number,
+            start,
+            part.labels[start : start + _TOGETHER],
+            part.faces[start : start + _TOGETHER],
+            part.kinds,
+        )
+        for number, part in enumerate(plan.parts)
+        for start in range(0, len(part.labels), _TOGETHER)
+    ]
+
+
+def _print_all(printer: Printer, tasks: list[Task], jobs: int, progress: Progress | None) -> None:
+    total = sum(len(task.labels) for task in tasks)
+    left = [task for task in tasks if not task.file.exists()]
+    done = total - sum(len(task.labels) for task in left)
+    with disk_full_named(tasks[0].file):
+        real_folder(tasks[0].file.parent)
+    with Workers(printer, min(jobs, len(left) or 1)) as workers:
+        for task, _ in workers.each(_print, left):
+            done += len(task.labels)
+            if progress is not None:
+                progress(done, total)
+
+
+def _print(printer: Printer, task: Task) -> None:
+    save(task.file, printer.scans(task))
+
+
+def save(file: Path, array: np.typing.NDArray[Any]) -> None:
+    """What `numpy.save` writes, whole or not at all. Raises DiskFullError, for which NumPy has no word: it
+    reports a short write without the system's reason."""
+    with disk_full_named(file), writing_whole(file) as stream:
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+        stream.write(np.ascontiguousarray(array).data)
+
+
+def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
+    """One file for each array of each part."""
+    for number, part in enumerate(plan.parts):
+        scans = np.concatenate([np.load(task.file) for task in tasks if task.part == number])
+        for name, array in zip(_ARRAYS, (scans, part.labels, part.faces), strict=True):
+            save(path / array_file(part.part, name), array)
+
+
+def _as_wanted(path: Path, wanted: Request) -> JapaneseSet:
+    there = JapaneseSet(path)
+    if there.request != wanted:
+        new, old = wanted.state(), there.request.state()
+        differs = ", ".join(f"{name} {old[name]!r}" for name in new if new[name] != old[name])
+        raise UserError(f"{path} already holds a set with {differs}; give another directory or delete it")
+    return there
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise UserError for a folder that holds anything but an unfinished set."""
+    ours = {_UNFINISHED, sheets.FOLDER, *(array_file(part, array) for part in PARTS for array in _ARRAYS)}
+    there = path.iterdir() if path.is_dir() else ()
+    strange = sorted(each.name for each in there if not any(each.name.startswith(o) for o in ours))
+    if strange:
+        raise UserError(f"{path} holds something else ({strange[0]}); give a new or empty directory")
+
+
+def _require_two(count: int, missing: Sequence[Design]) -> None:
+    if count < 2:
+        raise SourceError(
+            f"{count} families of Japanese typefaces are installed, and one must be held out: install two or "
+            f"more, better all: {install_words(missing)}"
+        )
+
+
+def install_words(missing: Sequence[Design]) -> str:
+    """The command that installs what is missing."""
+    return f"apt install {' '.join(dict.fromkeys(each.package for each in missing))}"
+
+
+def _held(wanted: Request, found: Sequence[Family]) -> list[str]:
+    held = list(wanted.held_families) or families.held_out(found)
+    names = [each.name for each in found]
+    for name in held:
+        if name not in names:
+            raise UserError(f"{name!r} is none of the installed families: {', '.join(names)}")
+    if len(set(held)) == len(names):
+        raise UserError("every family is held out, so none is left to train on; hold out fewer")
+    return held
+
+
+def _described(family: Family, held: Sequence[str]) -> dict[str, object]:
+    return {
+        "name": family.name,
+        "held_out": family.name in held,
+        "lacks": "".join(family.lacks),
+        "faces": [
+            {"design": each.design, "file": each.file.name, "digest": _digest_file(each.file)}
+            for each in family.faces
+        ],
+    }
+
+
+def _notes(
+    found: Sequence[Family],
+    held: Sequence[str],
+    missing: Sequence[Design],
+    plan: Plan,
+    ranking: frequencies.Ranking,
+) -> list[str]:
+    """What people should know, a sentence each."""
+    notes = [f"{len(found)} families by their outlines, never trained on: {', '.join(held)}"]
+    if len(found) < FAMILIES_WANTED:
+        notes.append(f"fewer than {FAMILIES_WANTED} families; more come with {install_words(missing)}")
+    elif missing:
+        named = ", ".join(f"{each.name} ({each.package})" for each in missing)
+        notes.append(f"typefaces that are not installed: {named}")
+    notes += [
+        f"{family.name} lacks characters ({len(family.lacks)}): {''.join(family.lacks[:20])}"
+        for family in found
+        if family.lacks
+    ]
+    for what, lacking in (("trained on", plan.untrained), ("held out", plan.untested)):
+        if lacking:
+            notes.append(
+                f"{len(lacking)} characters are in no family {what}, so they are left out there: "
+                f"{''.join(lacking[:40])}"
+            )
+    return [*notes, f"characters are ranked by {ranking.origin}"]
+
+
+def _software() -> dict[str, str]:
+    """What decides the pixels of a glyph, besides its file."""
+    return {"pillow": pillow_version, "freetype": str(features.version("freetype2"))}
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

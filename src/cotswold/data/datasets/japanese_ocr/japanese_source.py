@@ -1,0 +1,128 @@
+"""A set of Japanese print as a source of vectors: `folder`, `folder:611200`, `folder:families`.
+
+Knows: what the text after the colon means, splits. Does not know: how patterns are made, stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.sources.base import Labels, hashed
+from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.vectors import ByNumber, VectorArray, VectorSource
+from cotswold.errors import SourceError
+from cotswold.files import expanded
+
+MANIFEST = "japanese-ocr.json"
+_FEATURES = 400
+_TRAIN, _VALIDATION, _TEST = "train", "validation", "degradations"
+_HELD_OUT = (_VALIDATION, _TEST, "families")
+
+
+def is_set(text: str) -> bool:
+    """Whether a source's name is that of a set of Japanese print, with or without what follows a colon."""
+    return bool(text) and (folder_of(text) / MANIFEST).is_file()
+
+
+def folder_of(text: str) -> Path:
+    """The folder of a set, whatever follows the colon."""
+    return _split(text)[0]
+
+
+def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
+    """Ink from 0 to 1, (pattern, 400), made when it is read.
+
+    Training patterns, as many as the set is to have or as the name says; `validation`; and, called test, the
+    scans with unseen degradations. A part's name after the colon gives that part alone.
+    """
+    from cotswold.data.datasets.japanese_ocr.japanese_set import JapaneseSet
+
+    folder, what = _split(text)
+    if include or exclude:
+        raise SourceError(f"{text} has no names; include and exclude do not apply to it")
+    if labels == "folders":
+        raise SourceError(f'{text} has no folders to take labels from; use labels = "file" or "none"')
+    found = JapaneseSet(folder)
+    if what in _HELD_OUT:
+        parts = [_Part(folder, what, None)]
+    else:
+        count = _patterns(text, what) or found.request.patterns
+        parts = [_Part(folder, _TRAIN, count), *(_Part(folder, part, None) for part in (_VALIDATION, _TEST))]
+    known = [each.labels(found) for each in parts]
+    arrays = [
+        VectorArray(each.part, (len(these), _FEATURES), each.split(len(parts)), partial(_opened, each))
+        for each, these in zip(parts, known, strict=True)
+    ]
+    identity = hashed(["japanese-ocr", found.identity, *(f"{each.part} {each.count}" for each in parts)])
+    labelling = Labelling(np.concatenate(known), found.classes) if labels == "file" else None
+    return PatternSource(arrays, identity, labelling)
+
+
+class PatternSource(VectorSource):
+    """Patterns that are made when they are read; all their numbers are finite."""
+
+    def settle(self) -> tuple[str, ...]:
+        """Nothing is to be decided, so nothing is made here."""
+        return ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a set, or so many training patterns of it."""
+
+    folder: Path
+    part: str
+    count: int | None
+
+    def split(self, parts: int) -> str | None:
+        """What it is called; one that is given alone is nothing's test set."""
+        if parts == 1:
+            return None
+        return {_TRAIN: "train", _VALIDATION: "validation"}.get(self.part, "test")
+
+    def labels(self, found: Any) -> NDArray[np.int64]:
+        """Its classes (pattern,)."""
+        if self.count is not None:
+            return cast(NDArray[np.int64], found.labels(np.arange(self.count)))
+        return cast(NDArray[np.int64], found.held_out_labels(self.part))
+
+
+class _Ink:
+    """Rows of a part by number, float32 (row, 400)."""
+
+    def __init__(self, part: _Part) -> None:
+        from cotswold.data.datasets.japanese_ocr.japanese_set import JapaneseSet
+
+        self._set = JapaneseSet(part.folder)
+        self._held = None if part.count is not None else self._set.held_out(cast(Any, part.part))[0]
+
+    def __getitem__(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        grey = self._set.patterns(indices) if self._held is None else self._held[indices]
+        return grey.astype(np.float32) / np.float32(255)
+
+
+def _opened(part: _Part) -> ByNumber:
+    return _Ink(part)
+
+
+def _split(text: str) -> tuple[Path, str]:
+    """The folder, and what follows the colon; a folder whose own name has a colon is taken whole."""
+    folder, colon, what = text.rpartition(":")
+    if not colon or not folder or (expanded(text) / MANIFEST).is_file():
+        return expanded(text), ""
+    return expanded(folder), what
+
+
+def _patterns(text: str, what: str) -> int:
+    """The number after the colon; 0 for none."""
+    if what and not (what.isascii() and what.isdigit() and 0 < int(what) <= 1 << 40):
+        raise SourceError(
+            f"{text}: {what!r} is neither a number of training patterns nor one of {', '.join(_HELD_OUT)}"
+        )
+    return int(what or 0)

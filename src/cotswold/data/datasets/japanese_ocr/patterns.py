@@ -1,0 +1,220 @@
+"""Any number of patterns out of few originals: pattern i is a function of (seed, i).
+
+Knows: thickening, thinning, shifting, blurring, noise; 64 x 64 bits to 20 x 20 grey. Does not know: printing,
+files, labels.
+
+The first n patterns are the n originals as they are; pattern i is made of original i modulo n. All arithmetic
+is of whole numbers (products of floats that are whole numbers below 2^24 among it), so that a pattern has the
+same bits on every processor, in every batch. Random numbers are a hash of (seed, i), not a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, unpacked
+from cotswold.errors import UserError
+
+Patterns = NDArray[np.uint8]
+"""(pattern, 400): rows of 20 x 20, 255 is ink."""
+Numbers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+GRID = 20
+FEATURES = GRID * GRID
+_BLOCK = 512
+"""Patterns that are made at a time; their 64 x 64 floats take 8 MiB."""
+_SHIFTS = 17
+_SHIFT_STEP = 0.4
+"""Pixels of 64 between two shifts: 16 steps are 6.4 pixels, two of 20 x 20."""
+_BLURS = (0.0, 0.9, 1.8, 2.8)
+"""Deviations of the blur, pixels of 64."""
+_WEIGHT = 255
+"""What the weights of one pixel of 20 sum to; its square times 1 is below 2^24, so that sums are exact."""
+_FINE = 40
+"""Places in a pixel of 64 by which its parts are weighed; cells and shifts begin between two of them."""
+_NOISE_MOST = 24
+"""Deviation of the grey noise at most, of 255."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What is decided for each pattern, (pattern,) each; all by the hash of (seed, i)."""
+
+    weight: Words
+    """0: thinned, 1 and 2: thinned along one axis, 3 to 5: thickened likewise, 6 and 7: left."""
+    shift_y: Words
+    shift_x: Words
+    blur: Words
+    specks: Words
+    noise: Words
+
+
+def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
+    """Patterns by number, in any order and often, from originals (original, 64) of bits. Raises UserError for
+    a number below 0."""
+    if len(indices) and int(indices.min()) < 0:
+        raise UserError(f"there is no pattern {int(indices.min())}; they are counted from 0")
+    found = np.empty((len(indices), FEATURES), np.uint8)
+    for start in range(0, len(indices), _BLOCK):
+        some = indices[start : start + _BLOCK]
+        found[start : start + _BLOCK] = _made(originals[some % len(originals)], some, len(originals), seed)
+    return found
+
+
+def plain(bits: Bits) -> Patterns:
+    """Scans (scan, 64) as they are, at 20 x 20."""
+    found = np.empty((len(bits), FEATURES), np.uint8)
+    for start in range(0, len(bits), _BLOCK):
+        some = bits[start : start + _BLOCK]
+        middle = np.full(len(some), _SHIFTS // 2, np.uint64)
+        found[start : start + _BLOCK] = _reduced(some, middle, middle, np.zeros(len(some), np.uint64))
+    return found
+
+
+def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
+    """Every pixel of ink also inks its neighbours along the axes."""
+    if along_x:
+        bits = bits | bits << np.uint64(1) | bits >> np.uint64(1)
+    if along_y:
+        grown = bits.copy()
+        grown[..., 1:] |= bits[..., :-1]
+        grown[..., :-1] |= bits[..., 1:]
+        bits = grown
+    return bits
+
+
+def thinner(bits: Bits, along_y: bool, along_x: bool) -> Bits:
+    """Every pixel of paper also clears its neighbours along the axes; beyond the edge lies ink."""
+    return ~thicker(~bits, along_y, along_x)
+
+
+def _made(bits: Bits, indices: Numbers, originals: int, seed: int) -> Patterns:
+    draws = _drawn(indices, seed)
+    changed = indices >= originals
+    bits = _weighted(bits.copy(), np.where(changed, draws.weight, np.uint64(7)))
+    bits = _specked(bits, np.where(changed, draws.specks, np.uint64(0)), indices, seed)
+    middle = np.uint64(_SHIFTS // 2)
+    grey = _reduced(
+        bits,
+        np.where(changed, draws.shift_y, middle),
+        np.where(changed, draws.shift_x, middle),
+        np.where(changed, draws.blur, np.uint64(0)),
+    )
+    return _noised(grey, np.where(changed, draws.noise, np.uint64(0)), indices, seed)
+
+
+def _places(indices: Numbers, words: int) -> Words:
+    """Numbers for ``words`` words of each pattern (pattern, word), none twice."""
+    first = (indices * words).astype(np.uint64)
+    places: Words = np.add.outer(first, np.arange(words, dtype=np.uint64))
+    return places
+
+
+def _drawn(indices: Numbers, seed: int) -> Draws:
+    word = _hash(indices.astype(np.uint64), seed, 0)
+    fields = [(word >> np.uint64(8 * at)) & np.uint64(255) for at in range(6)]
+    scaled = [
+        field * np.uint64(n) >> np.uint64(8) for field, n in zip(fields, (8, 17, 17, 4, 4, 4), strict=True)
+    ]
+    return Draws(*scaled)
+
+
+def _weighted(bits: Bits, weight: Words) -> Bits:
+    """Thinned or thickened by a pixel of 64 along x, y or both. What thinning would wipe out stays."""
+    for number, along_y, along_x in ((0, True, True), (1, True, False), (2, False, True)):
+        chosen = weight == number
+        thin = thinner(bits[chosen], along_y, along_x)
+        before, after = np.bitwise_count(bits[chosen]).sum(1), np.bitwise_count(thin).sum(1)
+        bits[chosen] = np.where((2 * after >= before)[:, None], thin, bits[chosen])
+    for number, along_y, along_x in ((3, True, True), (4, True, False), (5, False, True)):
+        chosen = weight == number
+        bits[chosen] = thicker(bits[chosen], along_y, along_x)
+    return bits
+
+
+def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
+    """Pixels that turn: of 4096 none, or 4, 16 or 64 on the average."""
+    for level, ands in ((1, 10), (2, 8), (3, 6)):
+        chosen = np.flatnonzero(amount == level)
+        place = _places(indices[chosen], SIDE)
+        flips = _hash(place, seed, 1)
+        for each in range(1, ands):
+            flips &= _hash(place, seed, 1 + each)
+        bits[chosen] ^= flips
+    return bits
+
+
+def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Patterns:
+    """From 64 x 64 bits to 20 x 20 grey, shifted and blurred: two products with whole numbers."""
+    weights = _weights()
+    pixels = unpacked(bits).astype(np.float32)
+    down = weights[blur, shift_y]
+    across = weights[blur, shift_x].transpose(0, 2, 1)
+    sums = np.matmul(np.matmul(down, pixels), across)
+    whole = sums.reshape(len(bits), FEATURES).astype(np.int64)
+    grey: Patterns = ((whole + _WEIGHT // 2) // _WEIGHT).astype(np.uint8)
+    return grey
+
+
+def _noised(grey: Patterns, amount: Words, indices: Numbers, seed: int) -> Patterns:
+    """Normal noise of a deviation of 0, 8, 16 or 24."""
+    chosen = np.flatnonzero(amount > 0)
+    words = -(-FEATURES // 8)
+    place = _places(indices[chosen], words)
+    chance = _hash(place, seed, 20).astype("<u8").view(np.uint8)[:, :FEATURES]
+    tables = _normal()[amount[chosen].astype(np.int64)]
+    noise = np.take_along_axis(tables, chance.astype(np.int64), 1)
+    grey[chosen] = np.clip(grey[chosen].astype(np.int16) + noise, 0, 255).astype(np.uint8)
+    return grey
+
+
+@lru_cache(maxsize=1)
+def _weights() -> NDArray[np.float32]:
+    """(blur, shift, 20, 64): what each of 64 pixels gives to each of 20, whole numbers that sum to 255."""
+    places = (np.arange(SIDE * _FINE) + 0.5) / _FINE
+    cells = np.arange(GRID + 1)[:, None] * SIDE / GRID
+    found = np.zeros((len(_BLURS), _SHIFTS, GRID, SIDE))
+    for b, deviation in enumerate(_BLURS):
+        for s in range(_SHIFTS):
+            away = cells - (places + (s - _SHIFTS // 2) * _SHIFT_STEP)
+            before = ndtr(away / deviation) if deviation else np.heaviside(away, 1.0)
+            found[b, s] = np.diff(before, axis=0).reshape(GRID, SIDE, _FINE).mean(2)
+    return _whole(np.round(found * (_WEIGHT * GRID / SIDE), 6))
+
+
+def _whole(weights: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Rounded, so that a row sums to what it did (largest remainders; of equal ones the first)."""
+    floors = np.floor(weights)
+    left = np.rint(weights.sum(-1) - floors.sum(-1)).astype(np.int64)
+    order = np.argsort(np.round(floors - weights, 6), axis=-1, kind="stable")
+    rank = np.argsort(order, axis=-1, kind="stable")
+    whole: NDArray[np.float32] = (floors + (rank < left[..., None])).astype(np.float32)
+    return whole
+
+
+@lru_cache(maxsize=1)
+def _normal() -> NDArray[np.int16]:
+    """(amount, byte): quantiles of the normal distribution for noise of each deviation."""
+    quantiles = np.array([NormalDist().inv_cdf((byte + 0.5) / 256) for byte in range(256)])
+    tables = quantiles * np.arange(4)[:, None] * (_NOISE_MOST / 3)
+    whole: NDArray[np.int16] = np.rint(tables).astype(np.int16)
+    return whole
+
+
+def _hash(numbers: Words, seed: int, salt: int) -> Words:
+    """64 random bits for each number: splitmix64's finaliser (Steele, Lea and Flood 2014), twice."""
+    key = np.uint64((seed * 0x9E3779B97F4A7C15 + salt * 0xD1342543DE82EF95 + 0x632BE59BD9B4E019) % (1 << 64))
+    word = numbers.astype(np.uint64)
+    for _ in range(2):
+        word = word + key
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        word = word ^ (word >> np.uint64(31))
+    return word

@@ -1,0 +1,87 @@
+"""Contact sheets: the set as pictures, to look at.
+
+Knows: which samples are shown, in rows and columns. Does not know: how a set is made, reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotswold.data.datasets.japanese_ocr import japanese_source
+from cotswold.data.datasets.japanese_ocr.patterns import GRID, Patterns, patterns, plain
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, unpacked
+from cotswold.files import real_folder, writing_whole
+
+FOLDER = "sheets"
+_COLUMNS, _ROWS = 40, 24
+_VARIANTS = 14
+
+
+def contact_sheet(samples: Patterns, columns: int = _COLUMNS, scale: int = 2) -> Image.Image:
+    """Samples uint8 (n, 400), 255 is ink, row after row; black on white, a pixel ``scale`` times enlarged."""
+    side = round(samples.shape[1] ** 0.5)
+    return _sheet(samples.reshape(-1, side, side), columns, scale)
+
+
+def write(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the sheets of a set whose arrays lie in a folder: scans and patterns of each part."""
+    real_folder(folder / FOLDER)
+    for name, picture in _sheets(folder, manifest).items():
+        with writing_whole(folder / FOLDER / f"{name}.png") as file:
+            picture.save(file, "PNG")
+
+
+def sheets_of(source: str) -> Mapping[str, Path]:
+    """The files of the sheets, by name, of the set that is a source of vectors; none for other sources."""
+    if not japanese_source.is_set(source):
+        return {}
+    return {path.stem: path for path in (japanese_source.folder_of(source) / FOLDER).glob("*.png")}
+
+
+def _sheets(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Image.Image]:
+    def scans(part: str) -> NDArray[np.uint64]:
+        found: NDArray[np.uint64] = np.load(folder / f"{part}.scans.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    shown = _COLUMNS * _ROWS
+    originals = scans("originals")
+    some = min(_COLUMNS, len(originals))
+    variants = np.arange(some) + len(originals) * np.arange(_VARIANTS)[:, None]
+    found = {
+        f"{part}-patterns": contact_sheet(plain(scans(part)[:shown]))
+        for part in ("originals", "validation", "degradations", "families")
+    }
+    found["originals-scans"] = _sheet(255 * unpacked(originals[: shown // 4]), _COLUMNS // 2, 1)
+    seed = int(manifest["request"]["seed"])
+    found["transformed"] = contact_sheet(patterns(originals, variants.reshape(-1), seed), some)
+    found["faces"] = _by_face(folder, manifest["families"])
+    return found
+
+
+def _by_face(folder: Path, families: Sequence[Mapping[str, Any]]) -> Image.Image:
+    """A row of scans for each face that was used, in the order of the families."""
+    faces = sum(len(family["faces"]) for family in families)
+    rows = np.zeros((faces, _COLUMNS // 2, SIDE, SIDE), np.uint8)
+    for part in ("originals", "families"):
+        used = np.load(folder / f"{part}.faces.npy", allow_pickle=False)
+        scans = np.load(folder / f"{part}.scans.npy", mmap_mode="r", allow_pickle=False)
+        for face in np.unique(used).tolist():
+            some = np.flatnonzero(used == face)[: _COLUMNS // 2]
+            rows[face, : len(some)] = 255 * unpacked(scans[some])
+    return _sheet(rows.reshape(-1, SIDE, SIDE), _COLUMNS // 2, 1)
+
+
+def _sheet(samples: NDArray[np.uint8], columns: int, scale: int) -> Image.Image:
+    side, gap = samples.shape[1], max(1, samples.shape[1] // GRID)
+    rows = -(-len(samples) // columns)
+    cells = np.zeros((rows * columns, side + gap, side + gap), np.uint8)
+    cells[: len(samples), :side, :side] = samples
+    page = cells.reshape(rows, columns, side + gap, side + gap).transpose(0, 2, 1, 3)
+    picture = Image.fromarray(255 - page.reshape(rows * (side + gap), columns * (side + gap)))
+    return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)

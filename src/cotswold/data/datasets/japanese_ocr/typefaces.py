@@ -1,0 +1,134 @@
+"""Debian's typefaces for Japanese print, and what of them is installed.
+
+Knows: packages, files and weights of designs; opening a face. Does not know: which designs are of one family
+(`families` looks at their outlines), degradations.
+
+Typefaces that imitate brushes and handwriting are left out: the set is of machine print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from PIL import ImageFont
+
+from cotswold.data.datasets.japanese_ocr.characters import narrow
+from cotswold.errors import SourceError
+from cotswold.files import home
+
+_SYSTEM = Path("/usr/share/fonts")
+_OF_USER = ".local/share/fonts"
+"""Where typefaces are looked for, besides the folders that the user gives; the second in the user's home."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A typeface as a package brings it: faces that differ in weight only."""
+
+    name: str
+    package: str
+    files: tuple[str, ...]
+
+
+DESIGNS = (
+    Design("IPA Gothic", "fonts-ipafont-gothic", ("ipag.ttf",)),
+    Design("Noto Serif CJK", "fonts-noto-cjk", ("NotoSerifCJK-Regular.ttc", "NotoSerifCJK-Bold.ttc")),
+    Design(
+        "M+ 1",
+        "fonts-mplus",
+        ("Mplus1-Light.otf", "Mplus1-Regular.otf", "Mplus1-Medium.otf", "Mplus1-Bold.otf"),
+    ),
+    Design("BIZ UD Mincho", "fonts-morisawa-bizud-mincho", ("BIZUDMincho-Regular.ttf",)),
+    Design("Noto Sans CJK", "fonts-noto-cjk", ("NotoSansCJK-Regular.ttc", "NotoSansCJK-Bold.ttc")),
+    Design("IPA Mincho", "fonts-ipafont-mincho", ("ipam.ttf",)),
+    Design(
+        "BIZ UD Gothic", "fonts-morisawa-bizud-gothic", ("BIZUDGothic-Regular.ttf", "BIZUDGothic-Bold.ttf")
+    ),
+    Design("Sawarabi Gothic", "fonts-sawarabi-gothic", ("sawarabi-gothic-medium.ttf",)),
+    Design("Ume Mincho", "fonts-horai-umefont", ("ume-tmo3.ttf", "ume-tms3.ttf")),
+    Design("Ume Gothic", "fonts-horai-umefont", ("ume-tgo4.ttf", "ume-tgo5.ttf")),
+    Design("Motoya Cedar", "fonts-motoya-l-cedar", ("MTLc3m.ttf",)),
+    Design("Sawarabi Mincho", "fonts-sawarabi-mincho", ("sawarabi-mincho-medium.ttf",)),
+    Design("Konatu", "fonts-konatu", ("Konatu.ttf",)),
+    Design("Oradano Mincho", "fonts-oradano-mincho-gsrr", ("OradanoGSRR.ttf",)),
+    Design("Hanazono Mincho", "fonts-hanazono", ("HanaMinA.ttf",)),
+    Design("IPAex Gothic", "fonts-ipaexfont-gothic", ("ipaexg.ttf",)),
+    Design("IPAex Mincho", "fonts-ipaexfont-mincho", ("ipaexm.ttf",)),
+    Design("IPAmj Mincho", "fonts-ipamj-mincho", ("ipamjm.ttf",)),
+    Design("Takao Gothic", "fonts-takao-gothic", ("TakaoGothic.ttf",)),
+    Design("Takao Mincho", "fonts-takao-mincho", ("TakaoMincho.ttf",)),
+    Design("VL Gothic", "fonts-vlgothic", ("VL-Gothic-Regular.ttf",)),
+    Design("MigMix 1P", "fonts-migmix", ("migmix-1p-regular.ttf", "migmix-1p-bold.ttf")),
+    Design("Motoya Maruberi", "fonts-motoya-l-maruberi", ("MTLmr3m.ttf",)),
+    Design("Monapo", "fonts-monapo", ("monapo.ttf",)),
+    Design("Komatuna", "fonts-komatuna", ("komatuna.ttf",)),
+    Design("MMCedar", "fonts-mmcedar", ("MMCedar.ttf",)),
+    Design("UmePlus Gothic", "fonts-umeplus", ("umeplus-gothic.ttf",)),
+)
+"""In the order in which families are counted, see `families.grouped`: a family bears the name of its first
+design."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """One weight of a design, in a file."""
+
+    design: str
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return f"{self.design} ({self.file.name})"
+
+
+def installed(folders: Sequence[Path] = ()) -> tuple[list[Face], list[Design]]:
+    """The faces that are found, in the order of `DESIGNS`, and the designs of which no file is found."""
+    files, place = dict[str, Path](), home()
+    for folder in (*folders, _SYSTEM, *([] if place is None else [place / _OF_USER])):
+        if folder in folders and not folder.is_dir():
+            raise SourceError(f"{folder} is no folder of typefaces; give one that holds .ttf, .otf or .ttc")
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            if path.suffix.lower() in (".ttf", ".otf", ".ttc"):
+                files.setdefault(path.name, path)
+    faces = [Face(each.name, files[name]) for each in DESIGNS for name in each.files if name in files]
+    found = {face.design for face in faces}
+    return faces, [each for each in DESIGNS if each.name not in found]
+
+
+@lru_cache(maxsize=64)
+def opened(file: Path, size: int) -> ImageFont.FreeTypeFont:
+    """A face at so many pixels an em; of a collection the first, which in these files is the Japanese one.
+
+    Raises SourceError for a file that FreeType cannot read.
+    """
+    try:
+        return ImageFont.truetype(str(file), size, layout_engine=ImageFont.Layout.BASIC)
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read as a typeface ({error}); install it anew") from error
+
+
+def has_ink(font: ImageFont.FreeTypeFont, text: str) -> bool:
+    """Whether a face draws a text at all, and not as the box for what it lacks."""
+    mask, _ = font.getmask2(text)
+    if mask.getbbox() is None:
+        return False
+    return (mask.size, bytes(mask)) != _lacking(font)
+
+
+@lru_cache(maxsize=64)
+def _lacking(font: ImageFont.FreeTypeFont) -> tuple[tuple[int, int], bytes]:
+    """What a face draws for a character that it lacks; asked with one that is assigned to nothing."""
+    mask, _ = font.getmask2("\U0010fffd")
+    return mask.size, bytes(mask)
+
+
+def spelling(font: ImageFont.FreeTypeFont, character: str) -> str | None:
+    """The text by which a face draws a class: the character, or its half-width form, or None."""
+    if has_ink(font, character):
+        return character
+    other = narrow(character)
+    return other if other is not None and has_ink(font, other) else None

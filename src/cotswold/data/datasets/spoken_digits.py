@@ -1,0 +1,155 @@
+"""Spoken digits as frames: recordings called `<digit>_<speaker>_<number>.flac`, in a folder or zip.
+
+Knows: names of recordings, states, which speakers are held out; FLAC through soundfile. Does not know: mel
+bands (`log_mel`), stores, networks.
+
+The labels are states: the first, second and last third of a digit's frames, as the states of a hidden Markov
+model that is not trained. Of the speakers, in the order of their names, the last is for testing, the one
+before for validation.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.datasets import log_mel
+from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, too_much
+from cotswold.data.formats.zip_archive import opened_zip
+from cotswold.data.sources.base import Labels, chosen, hashed
+from cotswold.data.sources.folder import walk
+from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.vectors import VectorArray, VectorSource
+from cotswold.errors import MissingExtraError, SourceError, install
+
+STATES = 3
+"""States of a digit."""
+_NAME = re.compile(r"^(?P<digit>\d)_(?P<speaker>[^_/]+)_(?P<number>\d+)\.flac$", re.IGNORECASE)
+_SPEAKERS_LEAST = 3
+
+
+def is_recording(name: str) -> bool:
+    """Whether a path is called as a recording of a digit."""
+    return _NAME.match(PurePosixPath(name).name) is not None
+
+
+def open_recordings(
+    where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> VectorSource:
+    """Every recording is a sequence of frames (frame, 40); ``labels = "file"`` takes digits from the names.
+
+    Raises SourceError for a recording that cannot be read, MissingExtraError without soundfile.
+    """
+    if labels == "folders":
+        raise SourceError(f'{where} has its labels in the names of files; use labels = "file" or "none"')
+    files = _Recordings(where)
+    names = [files.names[index] for index in chosen(files.names, include, exclude, str(where))]
+    splits = _splits([_fields(name)["speaker"] for name in names])
+    lengths = [files.frames(name) for name in names]
+    parts = [
+        VectorArray(name, (rows, log_mel.BANDS), split, partial(files.load, name))
+        for name, rows, split in zip(names, lengths, splits, strict=True)
+    ]
+    identity = hashed(["spoken digits", log_mel.VERSION, *((name, *files.identity(name)) for name in names)])
+    states = [_states(int(_fields(name)["digit"]), rows) for name, rows in zip(names, lengths, strict=True)]
+    classes = tuple(f"{digit} {third}/{STATES}" for digit in range(10) for third in range(1, STATES + 1))
+    found = Labelling(np.concatenate(states), classes) if labels == "file" else None
+    return VectorSource(parts, identity, found, lengths)
+
+
+class _Recordings:
+    """Recordings by their paths; every process opens a zip for itself."""
+
+    def __init__(self, where: Path) -> None:
+        self._where, self._zipped = where, where.is_file()
+        self._archive: Any = None
+        paths = (
+            self._opened().namelist()
+            if self._zipped
+            else [path.relative_to(where).as_posix() for path in walk(where)]
+        )
+        self.names = sorted(filter(is_recording, paths))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_archive": None}
+
+    def frames(self, name: str) -> int:
+        """Frames of a recording, by its header."""
+        soundfile = _soundfile()
+        try:
+            about = soundfile.info(io.BytesIO(self._bytes(name)))
+        except (soundfile.LibsndfileError, RuntimeError) as error:
+            raise self._unreadable(name, error) from error
+        return log_mel.frames_of(int(about.frames), int(about.samplerate))
+
+    def load(self, name: str) -> NDArray[np.float32]:
+        """The frames of a recording (frame, 40)."""
+        soundfile = _soundfile()
+        try:
+            samples, rate = soundfile.read(io.BytesIO(self._bytes(name)), dtype="float64", always_2d=True)
+        except (soundfile.LibsndfileError, RuntimeError) as error:
+            raise self._unreadable(name, error) from error
+        return log_mel.log_mel(samples.mean(1), int(rate))
+
+    def identity(self, name: str) -> tuple[object, ...]:
+        """What changes when a recording does."""
+        if self._zipped:
+            member = self._opened().getinfo(name)
+            return member.file_size, member.CRC
+        return (hashed([self._bytes(name).hex()]),)
+
+    def _bytes(self, name: str) -> bytes:
+        try:
+            if not self._zipped:
+                return (self._where / name).read_bytes()
+            archive = self._opened()
+            size = archive.getinfo(name).file_size
+            if size > UNPACKED_BYTES_MAX:
+                raise too_much(f"{self._where}/{name}", size)
+            content: bytes = archive.read(name)
+        except SourceError:
+            raise
+        except Exception as error:  # zip, zlib and the file system fail in ways of their own
+            raise self._unreadable(name, error) from error
+        return content
+
+    def _opened(self) -> Any:
+        if self._archive is None:
+            self._archive = opened_zip(self._where)
+        return self._archive
+
+    def _unreadable(self, name: str, error: Exception) -> SourceError:
+        return SourceError(f"{self._where}/{name} cannot be read ({error}); remove it or copy it again")
+
+
+def _fields(name: str) -> dict[str, str]:
+    match = _NAME.match(PurePosixPath(name).name)
+    assert match is not None
+    return match.groupdict()
+
+
+def _splits(speakers: Sequence[str]) -> list[str]:
+    """The split of each recording, by its speaker; all train where there are fewer than three."""
+    names = sorted(set(speakers))
+    held = dict(zip(names[-2:], ("validation", "test"), strict=True)) if len(names) >= _SPEAKERS_LEAST else {}
+    return [held.get(speaker, "train") for speaker in speakers]
+
+
+def _states(digit: int, frames: int) -> NDArray[np.int64]:
+    """The state of each frame: thirds of the digit."""
+    return STATES * digit + np.arange(frames) * STATES // frames
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except ImportError as error:
+        raise MissingExtraError(f"recordings in FLAC need soundfile; run {install('speech')}") from error
+    return soundfile

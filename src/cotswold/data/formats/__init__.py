@@ -1,0 +1,1 @@
+"""Readers of file formats: images, arrays, idx, zip archives."""

@@ -1,0 +1,96 @@
+"""MNIST's idx format, plain or gzipped.
+
+Knows: the header, which label file belongs to which pictures. Does not know: what the pictures show.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.formats.array_files import bytes_in, opened, size_of
+from cotswold.data.sources.arrays import ArraySource, PictureArray, kept
+from cotswold.data.sources.base import Labels, Source, split_named
+from cotswold.data.sources.contents import ContentIdentity
+from cotswold.errors import SourceError, UnlabelledError
+
+_PICTURES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
+_UBYTE = 0x08
+
+
+def is_pictures(name: str) -> bool:
+    """Whether a file is called as MNIST calls its pictures, such as `train-images-idx3-ubyte.gz`."""
+    return _PICTURES.match(name) is not None
+
+
+def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """One file of pictures, or a folder with those of several splits; labels lie beside."""
+    files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_pictures(path.name))
+    parts = []
+    for path in files:
+        match = _PICTURES.match(path.name)
+        assert match is not None
+        count = _shape(path, 3)[0]
+        marks = _labels_beside(path, count) if labels == "file" else None
+        parts.append(
+            PictureArray(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks)
+        )
+    parts = kept(parts, include, exclude, where)
+    highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
+    names = [path.name for path in files]
+    if labels == "file":
+        names += [_label_file(path).name for path in files]
+    others = ("idx", *((part.name, part.count) for part in parts))
+    identity = ContentIdentity(where, files[0].parent, tuple(names), others)
+    return ArraySource(parts, tuple(str(number) for number in range(highest + 1)), labels, identity)
+
+
+def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
+    path = _label_file(pictures)
+    labels = _read(path, 1)
+    if len(labels) != count:
+        raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both again")
+    return labels.astype(np.int64)
+
+
+def _label_file(pictures: Path) -> Path:
+    """The file of labels of a file of pictures; raises UnlabelledError if there is none."""
+    stem = pictures.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
+    stem = stem.replace("idx3", "idx1")
+    for name in (stem, stem + ".gz"):
+        if pictures.with_name(name).exists():
+            return pictures.with_name(name)
+    raise UnlabelledError(f"{pictures} has no labels beside it ({stem})", "add the file")
+
+
+def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of an idx file of unsigned bytes."""
+    shape = _shape(path, dimensions)
+    return bytes_in(path, math.prod(shape), _header_bytes(dimensions)).reshape(shape)
+
+
+def _shape(path: Path, dimensions: int) -> tuple[int, ...]:
+    """What the header says, if the file has as many bytes."""
+    with opened(path) as file:
+        head = file.read(_header_bytes(dimensions))
+    if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < _header_bytes(dimensions):
+        raise SourceError(f"{path} is not an idx file of bytes with {dimensions} dimensions; fetch it anew")
+    shape: tuple[int, ...] = struct.unpack_from(f">{dimensions}I", head, 4)
+    if 0 in shape[1:]:
+        raise SourceError(f"{path} has a header that says {shape}: pictures without pixels; fetch it anew")
+    body = size_of(path) - len(head)
+    if body != math.prod(shape):
+        raise SourceError(
+            f"{path} holds {body:,} bytes of values where its header says {shape}; fetch it anew"
+        )
+    return shape
+
+
+def _header_bytes(dimensions: int) -> int:
+    return 4 + 4 * dimensions

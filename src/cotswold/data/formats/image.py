@@ -1,0 +1,140 @@
+"""One picture: from a file of any kind to 8-bit pixels of one size.
+
+Knows: decoding, EXIF rotation, colour modes, bombs and truncation, scaling and cutting. Does not know: where
+files come from, what is done to the numbers afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+import stat
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from cotswold.data.formats.intensity_range import Ranges
+from cotswold.errors import SourceError
+
+Colour = Literal["rgb", "grey"]
+Pixels = NDArray[np.uint8]
+
+PIXELS_MAX = 89_478_485
+"""Larger pictures are taken for decompression bombs (Pillow's own limit: a quarter of a GiB of RGB)."""
+_FORMATS = (
+    *("BMP", "GIF", "JPEG", "PPM", "PNG"),  # these first: for the others Pillow imports all of its decoders
+    *("DIB", "AVIF", "DDS", "ICNS", "ICO", "IM", "JPEG2000", "MSP", "PCX", "PSD", "SGI", "TGA", "TIFF"),
+    *("WEBP", "XBM", "XPM"),
+)
+"""What is decoded, whatever a file is called. EPS would be handed to Ghostscript, a program."""
+_ADDED = "HEIF"
+"""A format that another package may add to Pillow."""
+_ORIENTATION = 0x0112
+_SIDEWAYS = (5, 6, 7, 8)
+
+
+class BrokenPictureError(SourceError):
+    """One picture that cannot be read; `prepare` counts and names it and goes on."""
+
+
+def open_picture(name: str, file: Path | bytes) -> Image.Image:
+    """Read the header; pixels are decoded by `cut`. Raises BrokenPictureError."""
+    try:
+        if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
+            raise BrokenPictureError(f"{name}: is no regular file")  # a pipe would be waited for
+        formats = (*_FORMATS, _ADDED) if _ADDED in Image.OPEN else _FORMATS
+        picture: Image.Image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, "r", formats)
+    except BrokenPictureError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BrokenPictureError(
+            f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
+        ) from error
+    except Exception as error:  # decoders meet damaged files with every kind of exception
+        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+    width, height = picture.size
+    if width * height > PIXELS_MAX:
+        picture.close()
+        raise BrokenPictureError(
+            f"{name}: {width} x {height} is more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
+        )
+    return picture
+
+
+def cut(
+    name: str, picture: Image.Image, size: tuple[int, int], colour: Colour, ranges: Ranges | None = None
+) -> Pixels:
+    """Decode, turn upright, scale to cover ``size`` (height, width) and cut the centre: (y, x, channel).
+
+    JPEGs are decoded at a half, a quarter or an eighth where that still covers the size. Transparent pixels
+    become white. Pictures of more than 8 bits, if `shallow` has not given them the levels of a source, have
+    those of ``ranges``, or of their own range. Raises BrokenPictureError.
+    """
+    height, width = size
+    mode = "L" if colour == "grey" else "RGB"
+    try:
+        sideways = picture.getexif().get(_ORIENTATION) in _SIDEWAYS
+        picture.draft(mode, (height, width) if sideways else (width, height))
+        ImageOps.exif_transpose(picture, in_place=True)
+        eight = _opaque(shallow(name, picture, ranges or Ranges()))
+        coloured = eight if eight.mode == mode else eight.convert(mode)  # convert always copies
+        scaled = coloured.resize((width, height), Image.Resampling.BICUBIC, box=_central(coloured.size, size))
+        return np.asarray(scaled).reshape(height, width, -1)
+    except BrokenPictureError:
+        raise
+    except Exception as error:  # as above
+        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+    finally:
+        picture.close()
+
+
+def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """The largest central box of a (width, height) picture that has the shape of ``size`` (height, width)."""
+    width, height = source
+    scale = max(size[0] / height, size[1] / width)
+    half_y, half_x = min(height, size[0] / scale) / 2, min(width, size[1] / scale) / 2
+    return width / 2 - half_x, height / 2 - half_y, width / 2 + half_x, height / 2 + half_y
+
+
+def numbers(name: str, picture: Image.Image) -> NDArray[Any] | None:
+    """The numbers (y, x) of a picture of more than 8 bits, upright; None for all others. Raises
+    BrokenPictureError."""
+    if not picture.mode.startswith("I") and picture.mode != "F":
+        return None
+    try:
+        ImageOps.exif_transpose(picture, in_place=True)
+        return np.array(picture)
+    except Exception as error:  # as above
+        picture.close()
+        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+
+
+def shallow(name: str, picture: Image.Image, ranges: Ranges) -> Image.Image:
+    """The picture, of 8 bits if it had more, by the ranges of a source. Raises BrokenPictureError for numbers
+    that are not finite."""
+    deep = numbers(name, picture)
+    if deep is None:
+        return picture
+    picture.close()
+    levels = ranges.applied(deep)
+    if levels is None:
+        raise BrokenPictureError(f"{name}: holds numbers that are infinite or none (NaN)")
+    return Image.fromarray(levels)
+
+
+def _opaque(picture: Image.Image) -> Image.Image:
+    """A picture of 8 bits a channel without transparency."""
+    if picture.mode in ("RGB", "L", "1", "CMYK", "YCbCr", "HSV") and "transparency" not in picture.info:
+        return picture
+    clear = picture.convert("RGBA")
+    white = Image.new("RGBA", clear.size, "white")
+    return Image.alpha_composite(white, clear)
+
+
+def _reason(error: Exception) -> str:
+    """What a decoder said, in one line and without memory addresses."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not a picture of a known kind"
+    return " ".join(str(error).split()) or type(error).__name__

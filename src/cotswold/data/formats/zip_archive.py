@@ -1,0 +1,98 @@
+"""A zip of pictures, read without unpacking it.
+
+Knows: zip members. Does not know: decoding.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from cotswold.data.formats.image import BrokenPictureError, open_picture
+from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
+from cotswold.data.sources.folder import is_picture
+from cotswold.errors import SourceError
+
+MEMBER_BYTES_MAX = 1 << 29
+"""Members that unpack to more are refused: a decompression bomb."""
+
+
+def member_names(path: Path) -> list[str]:
+    """The paths inside a zip. Raises SourceError."""
+    with opened_zip(path) as archive:
+        return archive.namelist()
+
+
+def opened_zip(path: Path) -> zipfile.ZipFile:
+    """A zip, its list of members read. Raises SourceError."""
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise SourceError(f"{path} cannot be read as a zip ({error}); copy it anew") from error
+
+
+class ZipSource(NamedFiles):
+    """The pictures of a zip, ordered by path; every process opens the zip for itself."""
+
+    def __init__(
+        self, path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+    ) -> None:
+        self._path = path
+        self._archive: zipfile.ZipFile | None = None
+        members = sorted(
+            (i for i in self._opened().infolist() if is_picture(i.filename)), key=lambda i: i.filename
+        )
+        if not members:
+            raise SourceError(f"{path} holds no pictures (no .jpg, .png, .tif, ...); give a zip that does")
+        kept = [
+            members[index] for index in chosen([m.filename for m in members], include, exclude, str(path))
+        ]
+        self._checks = [(member.file_size, member.CRC) for member in kept]
+        super().__init__(str(path), [m.filename for m in kept], labels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_archive": None}
+
+    def opened(self, index: int) -> Image.Image:
+        """Unpack one member."""
+        return open_picture(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
+
+    def contents(self) -> Sequence[object]:
+        """The size and CRC-32 of each member, from the zip's directory."""
+        return self._checks
+
+    def begins(self, index: int) -> bytes:
+        """Unpack the beginning of one member."""
+        return self._unpacked(index, PNG_HEADER_BYTES)
+
+    def _unpacked(self, index: int, most: int) -> bytes:
+        name, archive = self.name(index), self._opened()
+        try:
+            member = archive.getinfo(name)
+            if member.file_size > MEMBER_BYTES_MAX:
+                raise BrokenPictureError(
+                    f"{name}: unpacks to {member.file_size:,} bytes (a decompression bomb?)"
+                )
+            with archive.open(member) as file:
+                return file.read(most)
+        except (
+            zipfile.BadZipFile,
+            RuntimeError,
+            NotImplementedError,
+            EOFError,
+            OSError,
+            zlib.error,
+            lzma.LZMAError,
+        ) as error:
+            raise BrokenPictureError(f"{name}: {error}") from error
+
+    def _opened(self) -> zipfile.ZipFile:
+        if self._archive is None:
+            self._archive = opened_zip(self._path)
+        return self._archive

@@ -1,0 +1,1 @@
+"""Order, prefetch, shuffle and batches of samples."""

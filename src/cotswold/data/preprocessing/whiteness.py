@@ -1,0 +1,96 @@
+"""How white a set of pictures is.
+
+Knows: the radial power spectrum and the correlation of colours, measured independently of how the pictures
+were whitened (Fourier transform under a Hann window). Does not know: filters, files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.preprocessing.whitening import Binning, Float32, Float64, rings
+
+
+@dataclass(frozen=True)
+class Whiteness:
+    """Measured on ``pictures`` pictures; ``frequencies`` in cycles per pixel, ``radial`` in decibels.
+
+    ``radial`` is the mean power of all channels relative to that in ``band``; ``colour_correlation`` the
+    greatest absolute correlation between two channels, over all pixels (0 for grey pictures).
+    """
+
+    frequencies: list[float]
+    radial: list[float]
+    band: tuple[float, float]
+    deviation: float
+    """The greatest distance of ``radial`` from 0 dB inside the band, decibels."""
+    colour_correlation: float
+    pictures: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for events and reports."""
+        return asdict(self)
+
+
+def measured_band(height: int, width: int, band: float) -> tuple[float, float]:
+    """The band that is said to be flat, cycles per pixel: from two cycles per smaller side to ``band`` of
+    0.5."""
+    return 2 / min(height, width), band / 2
+
+
+def radial_power(pictures: Float32, radii: Float64) -> Float64:
+    """Mean power of all channels in each ring; white noise of power 1 gives 1."""
+    height, width = pictures.shape[2:]
+    window = np.outer(_hann(height), _hann(width))
+    window /= np.sqrt((window**2).sum())
+    binning = Binning(np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]), radii)
+    counted = np.ones(height * width)
+    counted[0] = 0
+    power = np.zeros(height * width)
+    for picture in pictures:
+        centred = picture - picture.mean((1, 2), keepdims=True)
+        spectrum = np.fft.fft2(centred * window)
+        power += (spectrum.real**2 + spectrum.imag**2).mean(0).reshape(-1)
+    counts = binning.sums(binning.ordered(counted)) * len(pictures)
+    mean: Float64 = binning.sums(binning.ordered(power * counted)) / np.where(counts > 0, counts, 1)
+    return mean
+
+
+def measure(pictures: Float32, band: float) -> Whiteness:
+    """Radial spectrum and colour correlation of (image, channel, y, x)."""
+    height, width = pictures.shape[2:]
+    radii = rings(height, width)
+    power = radial_power(pictures, radii)
+    low, high = measured_band(height, width, band)
+    inside = (radii >= low - 1e-9) & (radii <= high + 1e-9)
+    reference = float(power[inside].mean()) if inside.any() else float(power.mean())
+    decibels = 10 * np.log10(np.maximum(power, 1e-12 * max(reference, 1e-300)) / max(reference, 1e-300))
+    return Whiteness(
+        frequencies=radii.tolist(),
+        radial=decibels.tolist(),
+        band=(low, high),
+        deviation=float(np.abs(decibels[inside]).max()) if inside.any() else 0.0,
+        colour_correlation=_colour_correlation(pictures),
+        pictures=len(pictures),
+    )
+
+
+def _hann(extent: int) -> NDArray[np.float64]:
+    """A Hann window without zeros at its ends."""
+    return np.sin(np.pi * (np.arange(extent) + 0.5) / extent) ** 2
+
+
+def _colour_correlation(pictures: Float32) -> float:
+    channels = pictures.shape[1]
+    if channels == 1:
+        return 0.0
+    values = pictures.transpose(1, 0, 2, 3).reshape(channels, -1).astype(np.float64)
+    values -= values.mean(1, keepdims=True)
+    covariance = values @ values.T
+    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    correlation = covariance / np.outer(spread, spread)
+    return float(np.abs(correlation[~np.eye(channels, dtype=bool)]).max())

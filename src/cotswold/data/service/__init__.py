@@ -1,0 +1,1 @@
+"""What a data server knows of a store: views and a cache of shards."""

@@ -1,0 +1,227 @@
+"""What a data server does: batches of a store's samples, from shards that it keeps in memory.
+
+Knows: a store, views of it, a cache of its shards. Does not know: who asks, processes, the order of samples.
+
+Shards are kept as the store has them, read, checked and unpacked, so a hit costs a copy of the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cotswold.data.augment import OWN, Augmentation
+from cotswold.data.loading.batching import Batch, Maker, Wanted
+from cotswold.data.loading.order import Buffered, Rows, Split
+from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
+from cotswold.data.service.cache import ShardCache, Shards
+from cotswold.data.store.store import Store
+from cotswold.errors import UserError
+from cotswold.files import MalformedError, take
+from cotswold.geometry import Box
+
+_VIEWS = 16
+"""Views that are remembered, at most: each has the labels of its split."""
+BATCH_BYTES = 1000 << 20
+"""Of a batch, at most: it is one message."""
+ROWS_MOST = 1 << 20
+"""Samples of a batch, at most."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Which samples are wanted, and how: all that a sample of an epoch depends on besides its row."""
+
+    split: str
+    seed: int = 0
+    box: Box | None = None
+    """A window (y, x)."""
+    varying: str = ""
+    """JSON of how samples are varied; empty for as they are."""
+    store: str = ""
+    """The identity of the store; empty for any."""
+
+    def __str__(self) -> str:
+        """As JSON, by which `parsed` makes it again."""
+        box = None if self.box is None else [list(self.box.start), list(self.box.stop)]
+        return json.dumps([self.split, self.seed, box, self.varying, self.store])
+
+    @classmethod
+    def parsed(cls, text: str) -> View:
+        """The view that a text is; raises UserError for any other text."""
+        try:
+            split, seed, box, varying, store = json.loads(text)
+            window = None if box is None else Box(tuple(map(int, box[0])), tuple(map(int, box[1])))
+            return cls(str(split), int(seed), window, str(varying), str(store))
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{text[:80]!r} names no view of samples ({error})") from error
+
+    @property
+    def names_own(self) -> bool:
+        """Whether a function of somebody's own is named, which `augmentation` would import; UserError as
+        there."""
+        try:
+            tables = json.loads(self.varying) if self.varying else []
+            if not isinstance(tables, list):
+                raise TypeError("no list")
+            return any(each["name"] == OWN for each in tables)
+        except (ValueError, TypeError, LookupError) as error:
+            raise UserError(f"{self.varying[:80]!r} names no transforms ({error})") from error
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What varies samples; raises UserError for what is no text of one."""
+        return Augmentation.of(json.loads(self.varying)) if self.varying else None
+
+
+@dataclass(frozen=True)
+class SplitTerms:
+    """What a reader must know of a split that it does not read itself."""
+
+    samples: int
+    shard: int
+    buffer: int
+    """Samples of the shuffle buffer."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is served: enough for a trainer that has no store."""
+
+    store: str
+    """Its identity."""
+    shape: tuple[int, int, int]
+    """(channel, y, x) of a sample."""
+    outputs: int
+    """Classes, or numbers to predict; 0 without labels."""
+    splits: dict[str, SplitTerms]
+    varying: str = ""
+    """How training samples are varied, where nothing else is asked for."""
+
+    @classmethod
+    def of(cls, store: Store, varying: str = "") -> Terms:
+        """Those of a store."""
+        splits = {
+            split: SplitTerms(samples, store.shard(split), shuffle_bytes(store, split) // stored_bytes(store))
+            for split, samples in store.splits.items()
+            if samples
+        }
+        shape = store.shape
+        return cls(
+            store.identity, (shape.channels, shape.height, shape.width), store.outputs, splits, varying
+        )
+
+    def __str__(self) -> str:
+        splits = {name: vars(each) for name, each in self.splits.items()}
+        return json.dumps({**vars(self), "splits": splits}, sort_keys=True)
+
+    @classmethod
+    def parsed(cls, text: str) -> Terms:
+        """The terms that a text is; raises UserError for any other text."""
+        try:
+            said = json.loads(text)
+            splits = {str(name): SplitTerms(**each) for name, each in take(said, "splits", dict).items()}
+            channels, height, width = take(said, "shape", list)
+            return cls(
+                take(said, "store", str),
+                (int(channels), int(height), int(width)),
+                take(said, "outputs", int),
+                splits,
+                take(said, "varying", str),
+            )
+        except (ValueError, TypeError, LookupError, MalformedError) as error:
+            raise UserError(f"data servers of another version: they serve {text[:80]!r} ({error})") from error
+
+
+class ServedStore:
+    """Batches of any view of a store; several threads may ask."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache_bytes: int,
+        varying: str = "",
+    ) -> None:
+        """``varying``: how samples are varied, as a `View` says it. Others may be asked for, but no functions
+        of somebody's own, which are called where the server was started with them alone."""
+        self.store, self.cache = store, ShardCache(cache_bytes)
+        self._by_default = varying
+        self._makers: dict[str, tuple[Maker, Shards]] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def terms(self) -> str:
+        """`Terms`, in JSON."""
+        return str(Terms.of(self.store, self._by_default))
+
+    def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
+        """Batches of an epoch, by their rows (batch, image), as `Maker.batches` makes them. Raises UserError
+        for what is not there, StoreError for a damaged chunk."""
+        maker, shards = self._maker(view)
+        count = len(maker.labels)
+        if not 0 < rows.size <= ROWS_MOST or int(rows.min()) < 0 or int(rows.max()) >= count or epoch < 0:
+            raise UserError(
+                f"a batch of {rows.size} rows of epoch {epoch} is none of {maker.split}, which has {count}"
+            )
+        shape = self.store.shape
+        plane = shape.height * shape.width if maker.box is None else maker.box.size
+        each = max(1, 4 * shape.channels * plane)
+        if each * rows.size > BATCH_BYTES:
+            raise UserError(
+                f"a batch of {rows.size} samples of {each} bytes is too long to send; take "
+                f"{BATCH_BYTES // each} samples at most, or read without data servers"
+            )
+        return maker.batches(Wanted(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
+
+    def _maker(self, text: str) -> tuple[Maker, Shards]:
+        with self._lock:
+            found = self._makers.get(text)
+        if found is not None:
+            return found
+        view = View.parsed(text)
+        if view.store not in ("", self.store.identity):
+            raise UserError(
+                f"{self.store.path} is the store {self.store.identity:.12}, and samples of the store "
+                f"{view.store:.12} are wanted"
+            )
+        if view.split not in self.store.splits:
+            raise UserError(f"{self.store.path} has no split {view.split!r}")
+        if view.varying != self._by_default and view.names_own:
+            raise UserError(
+                "data servers call functions of somebody's own only where they were started with them; start "
+                "them with the run's recipe"
+            )
+        maker = Maker(self.store, view.split, view.box, view.augmentation, view.seed)
+        with self._lock:
+            if len(self._makers) >= _VIEWS:
+                del self._makers[next(iter(self._makers))]
+            return self._makers.setdefault(text, (maker, shards_of(self.store, view.split, maker.read_box)))
+
+
+def shards_of(store: Store, split: str, box: Box | None) -> Shards:
+    """What is kept of a split where a window is read."""
+    shape = store.shape
+    plane = (shape.height, shape.width) if box is None else box.shape
+    dtype = np.dtype(store.transform.preparation.dtype).str
+    return Shards(split, box, store.splits[split], store.shard(split), (shape.channels, *plane), dtype)
+
+
+def said(augmentation: Augmentation | None) -> str:
+    """What a `View` says of it."""
+    return "" if augmentation is None else json.dumps(augmentation.state())
+
+
+def needed_cache_bytes(store: Store, split: str = "train") -> int:
+    """A cache with which a data server reads few shards of a shuffled epoch twice: as many as the shuffle
+    buffer has rows of at a time, at most."""
+    size, samples, each = store.shard(split), store.splits[split], stored_bytes(store)
+    buffer = max(1, shuffle_bytes(store, split) // each)
+    shards = Buffered(Split(samples, size, 0), buffer).rows(0) // size
+    _, first = np.unique(shards, return_index=True)
+    _, last = np.unique(shards[::-1], return_index=True)
+    change = np.bincount(first, minlength=samples + 1) - np.bincount(samples - last, minlength=samples + 1)
+    return int(np.cumsum(change).max()) * shards_of(store, split, None).slot_bytes

@@ -1,0 +1,1 @@
+"""Sources of samples: folders, archives, arrays, sequences, plug-ins."""

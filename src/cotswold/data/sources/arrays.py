@@ -1,0 +1,251 @@
+"""Pictures that come as arrays: .npy and .npz, and the base of idx and CIFAR-10.
+
+Knows: which axis is which, ranges of values, parts with labels and splits. Does not know: idx, CIFAR-10.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotswold.data.formats.array_files import Npz
+from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.intensity_range import Ranges, is_deep
+from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, split_named
+from cotswold.data.sources.contents import ContentIdentity
+from cotswold.data.sources.vectors import sequences_remedy
+from cotswold.errors import SourceError, UnlabelledError
+
+_MOST = (1 << 16) - 1
+"""The greatest integer that a picture may have."""
+_WORDS = {"images", "image", "pictures", "picture", "x", "data"}
+"""Words in the names of arrays of an .npz that say that pictures are in it."""
+
+
+@dataclass(frozen=True)
+class PictureArray:
+    """Pictures that lie in one array, such as MNIST's training set."""
+
+    name: str
+    count: int
+    split: str | None
+    load: Callable[[], NDArray[Any]]
+    """Returns (image, y, x) or (image, y, x, channel); called once a process, when the first picture is
+    read."""
+    labels: NDArray[np.int64] | None = None
+    where: str = ""
+    """What messages call it, its file first; `name` where nothing is said."""
+
+
+class ArraySource(Source):
+    """Parts, one after the other; every process loads a part for itself when it needs it."""
+
+    def __init__(
+        self,
+        parts: list[PictureArray],
+        classes: tuple[str, ...],
+        labels: Labels,
+        identity: Callable[[], str],
+    ) -> None:
+        where = parts[0].name
+        if labels == "folders":
+            raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
+        if labels == "file" and any(part.labels is None for part in parts):
+            missing = next(part.name for part in parts if part.labels is None)
+            raise UnlabelledError(f"{missing} carries no labels", "add them")
+        self._parts, self._labelled, self._identity = parts, labels == "file", identity
+        self._ends = list(accumulate(part.count for part in parts))
+        self._loaded: dict[int, NDArray[Any]] = {}
+        if self._ends[-1] == 0:
+            raise SourceError(f"{where} holds no pictures; give a file that does")
+        if self._labelled:
+            self.classes = classes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": {}}
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def name(self, index: int) -> str:
+        """The part and the number inside it."""
+        part, offset = self._place(index)
+        return f"{self._parts[part].name}[{offset}]"
+
+    def read(self, index: int) -> Image.Image:
+        """One picture of the array. Raises BrokenPictureError for numbers that are not finite."""
+        number, offset = self._place(index)
+        picture = np.asarray(self._array(number)[offset])
+        if picture.ndim == 3 and picture.shape[2] == 1:
+            picture = picture[:, :, 0]
+        if picture.dtype == np.bool_:
+            picture = picture.astype(np.uint8) * np.uint8(255)
+        levels = self.ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
+        if levels is None:
+            raise BrokenPictureError(f"{self.name(index)}: holds numbers that are infinite or none (NaN)")
+        return Image.fromarray(levels)
+
+    def _found(self) -> Ranges:
+        """The range of all numbers, if they have more than 8 bits. Raises SourceError where they are neither
+        0..1 nor 0..255 nor integers of 16 bits."""
+        ranges = Ranges()
+        for number, part in enumerate(self._parts):
+            array = self._array(number)
+            found = ranges.add(array) if is_deep(array) else None
+            if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
+                shape = array.shape
+                raise SourceError(
+                    f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
+                    "scale them to 0..1 or 0..255 if they are pictures"
+                    + (f"; {sequences_remedy(shape)}" if len(shape) == 3 else "")
+                )
+        return ranges
+
+    def _array(self, number: int) -> NDArray[Any]:
+        if number not in self._loaded:
+            self._loaded[number] = self._parts[number].load()
+        return self._loaded[number]
+
+    def label(self, index: int) -> int:
+        """What the file says."""
+        part, offset = self._place(index)
+        labels = self._parts[part].labels
+        return int(labels[offset]) if self._labelled and labels is not None else UNLABELLED
+
+    def split_of(self, index: int) -> str | None:
+        """What the file or array is called."""
+        return self._parts[self._place(index)[0]].split
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash over the contents of the files, and over the parts that are read."""
+        return self._identity()
+
+    def _place(self, index: int) -> tuple[int, int]:
+        part = bisect.bisect_right(self._ends, index)
+        return part, index - (self._ends[part] - self._parts[part].count)
+
+
+def kept(
+    parts: list[PictureArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
+) -> list[PictureArray]:
+    """The parts whose names the patterns choose."""
+    return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
+
+
+def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """A .npy file, or the picture arrays of an .npz with the labels that belong to them."""
+    if path.suffix.lower() == ".npy":
+        if include or exclude:
+            raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
+        array = _load_npy(path)
+        _check(str(path), array.shape, array.dtype)
+        load, split = partial(_npy_pictures, path), split_named(path.stem)
+        parts = [PictureArray(path.name, len(array), split, load, where=str(path))]
+        return ArraySource(parts, (), labels, ContentIdentity(path, path.parent, (path.name,), ("array",)))
+    archive = Npz(path)
+    pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
+    if not pictures:
+        raise SourceError(
+            f"{path} holds no array of pictures (image, y, x[, channel]); it has {sorted(archive.shapes)}"
+        )
+    parts = []
+    for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
+        shape, dtype = archive.shapes[name]
+        _check(f"{path}:{name}", shape, dtype)
+        marks = _labels_for(path, name, shape[0], archive) if labels == "file" else None
+        load = partial(_npz_pictures, path, name)
+        parts.append(PictureArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
+    highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
+    classes = tuple(str(number) for number in range(highest + 1))
+    parts = kept(parts, include, exclude, path)
+    others = ("arrays", *((part.name, part.count) for part in parts))
+    return ArraySource(parts, classes, labels, ContentIdentity(path, path.parent, (path.name,), others))
+
+
+def _meant(path: Path, names: list[str]) -> list[str]:
+    """The only array of pictures, or those whose names say that they are."""
+    meant = [name for name in names if _split_in(name) or _WORDS & {word.lower() for word in _words(name)}]
+    if len(names) > 1 and not meant:
+        raise SourceError(
+            f"{path} holds {len(names)} arrays that may be pictures ({', '.join(names)}); call those that "
+            "are images, pictures, data or x (with train, validation or test, as in train_images), or choose "
+            "by include"
+        )
+    return names if len(names) == 1 else meant
+
+
+def _load_npy(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a header that makes no sense fails in many ways
+        raise SourceError(f"{path} cannot be read as .npy ({error}); save it anew with numpy.save") from error
+    return array
+
+
+def _npy_pictures(path: Path) -> NDArray[Any]:
+    return _channels_last(_load_npy(path))
+
+
+def _npz_pictures(path: Path, name: str) -> NDArray[Any]:
+    return _channels_last(Npz(path)[name])
+
+
+def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise SourceError where an array cannot be pictures."""
+    if len(shape) not in (3, 4) or (len(shape) == 4 and not {shape[1], shape[3]} & {1, 3, 4}):
+        raise SourceError(
+            f"{name} has shape {shape}; pictures are (image, y, x), (image, y, x, channel) or "
+            "(image, channel, y, x) with 1, 3 or 4 channels"
+            + ("; vectors are (n, features)" if len(shape) < 3 else "")
+        )
+    if 0 in shape:
+        raise SourceError(f"{name} has shape {shape}: no pictures in it")
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise SourceError(f"{name} is of type {dtype}; pictures are unsigned integers or floats")
+
+
+def _channels_last(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim == 4 and array.shape[3] not in (1, 3, 4):
+        return array.transpose(0, 2, 3, 1)
+    return array
+
+
+def _words(name: str) -> list[str]:
+    return PurePath(name).stem.replace("-", "_").split("_")
+
+
+def _split_in(name: str) -> str | None:
+    return next((split for word in _words(name) if (split := split_named(word))), None)
+
+
+def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
+    """The integer array of the same length and split, if there is exactly one."""
+    found = [
+        other
+        for other, (shape, dtype) in archive.shapes.items()
+        if dtype.kind in "iu"
+        and shape[:1] == (count,)
+        and math.prod(shape) == count
+        and _split_in(other) == _split_in(name)
+    ]
+    if len(found) != 1:
+        return None
+    labels = archive[found[0]].reshape(-1)
+    negative = np.flatnonzero(labels < 0)
+    if len(negative):
+        raise SourceError(
+            f"{path}:{found[0]}[{negative[0]}] is a label of {labels[negative[0]]}, and classes are numbered "
+            f"from 0; {len(negative):,} labels are negative: leave these samples out, or number the classes"
+        )
+    return labels.astype(np.int64)

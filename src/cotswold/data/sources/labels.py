@@ -1,0 +1,139 @@
+"""Labels that come as arrays: classes by number or by name, or numbers to be predicted.
+
+Knows: types of arrays, what they can mean. Does not know: files, what is labelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.sources.base import composed
+from cotswold.errors import SourceError
+
+_NUMBER_MAX = (1 << 16) - 1
+"""Whole numbers up to here are the classes' own numbers; beyond, or below 0, they are names."""
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """``labels``: int64 (sample,), indices into ``classes``; or, without these, float32 (sample,
+    target)."""
+
+    labels: NDArray[Any]
+    classes: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> int:
+        """Numbers in each regression target; 0 for classes."""
+        return 0 if self.classes else int(self.labels.shape[1])
+
+
+def number_remedy(dtype: np.dtype[Any]) -> str:
+    """How dates, texts and tables become numbers, for the end of an error."""
+    if dtype.kind == "M":
+        return "; save dates as numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D')"
+    if dtype.kind == "m":
+        return "; save spans of time as numbers, such as spans / numpy.timedelta64(1, 'D')"
+    if dtype.kind in "US":
+        return "; save texts as numbers, such as a column of 0 and 1 for each word"
+    return "; save its columns side by side as one array (n, features)" if dtype.names else ""
+
+
+def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray[Any]:
+    """Labels of ``samples`` samples, if they can be that; raises SourceError with the remedy."""
+    if labels.dtype.kind not in "biufUS" or labels.dtype.itemsize > 1 << 16:
+        raise SourceError(
+            f"{name} holds labels of type {labels.dtype}; labels are whole numbers or texts (classes) or "
+            f"floats (numbers to predict){number_remedy(labels.dtype)}"
+        )
+    if labels.dtype.kind == "f" and labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.dtype.kind != "f" and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != (2 if labels.dtype.kind == "f" else 1):
+        raise SourceError(
+            f"{name} holds labels of shape {labels.shape}; give one for each sample: (n,) for classes, (n, "
+            "k) "
+            "floats for numbers to predict"
+        )
+    if len(labels) != samples:
+        raise SourceError(f"{name} has {len(labels):,} labels for {samples:,} {what}; give one for each")
+    if labels.dtype.kind == "f":
+        if not labels.shape[1]:
+            raise SourceError(f"{name} holds labels of shape {labels.shape}: no numbers in them")
+        with np.errstate(over="ignore"):
+            single = labels.astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(single).all(1))
+        if len(wrong):
+            raise SourceError(
+                f"{name}[{wrong[0]}] is a label that is infinite or none (NaN); remove the sample or mend it"
+            )
+        return single
+    return labels
+
+
+def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
+    """The labels of parts, each with its name and `checked_labels`, one after another.
+
+    Floats are regression targets. Whole numbers from 0 to 65,535 are the classes' own numbers; texts and
+    other whole numbers are the names of classes, in their order. Texts are compared in Unicode's composed
+    form. Raises SourceError for parts that differ, and for a single negative number among the numbers of
+    classes.
+    """
+    kinds = {
+        "f" if labels.dtype.kind == "f" else "U" if labels.dtype.kind in "US" else "i" for _, labels in parts
+    }
+    if len(kinds) > 1:
+        named = ", ".join(f"{name} ({labels.dtype})" for name, labels in parts[:5])
+        raise SourceError(f"labels are of different kinds: {named}; give all as numbers or all as texts")
+    if kinds == {"f"}:
+        widths = {labels.shape[1] for _, labels in parts}
+        if len(widths) > 1:
+            raise SourceError(
+                f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give all as many"
+            )
+        return Labelling(np.concatenate([labels for _, labels in parts]))
+    whole = np.concatenate([_plain(name, labels) for name, labels in parts])
+    if kinds == {"i"} and int(whole.min()) >= 0 and int(whole.max()) <= _NUMBER_MAX:
+        return Labelling(whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1)))
+    if kinds == {"i"}:
+        _refuse_marks(parts)
+    names, numbers = np.unique(whole, return_inverse=True)
+    return Labelling(numbers.astype(np.int64), tuple(str(name) for name in names.tolist()))
+
+
+def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
+    """Raise SourceError where one negative number stands among two or more numbers of classes: it usually
+    marks samples without a label, and would become a class."""
+    values = np.unique(np.concatenate([labels.astype(np.int64) for _, labels in parts]))
+    negative, classes = values[values < 0], values[values >= 0]
+    if len(negative) != 1 or len(classes) < 2:
+        return
+    mark = int(negative[0])
+    places = [(name, int(at)) for name, labels in parts for at in np.flatnonzero(labels == mark)]
+    raise SourceError(
+        f"{places[0][0]}[{places[0][1]}] is a label of {mark}, and others are numbers of classes from "
+        f"{classes[0]} to {classes[-1]}; {len(places):,} samples have {mark}: leave them out if they have no "
+        f"label, or save the labels as texts (labels.astype(str)) if {mark} is a class"
+    )
+
+
+def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+    """Texts as such, whole numbers of 64 bits."""
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{name} holds labels that are no UTF-8 ({error}); save them as texts"
+            ) from error
+    if labels.dtype.kind == "U":
+        return np.array([composed(label) for label in labels.tolist()], str)
+    if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
+        raise SourceError(f"{name} has a label of {labels.max()}; number the classes from 0")
+    return labels.astype(np.int64)

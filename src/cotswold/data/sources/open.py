@@ -1,0 +1,332 @@
+"""From a path to a source.
+
+Knows: how to tell the kinds of sources apart. Does not know: how each is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import get_args
+
+from cotswold.data.datasets.japanese_ocr import japanese_source
+from cotswold.data.sources import plugins as joined
+from cotswold.data.sources.base import Kind, Labels, Source
+from cotswold.data.sources.vectors import VectorSource
+from cotswold.errors import SourceError
+from cotswold.files import expanded
+
+PICTURES = (
+    "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
+)
+VECTORS = (
+    "an .npy, .npz or idx file with an array (n, features), or what `cotswold data make japanese-ocr` wrote"
+)
+FRAMES = (
+    "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
+    "`lengths`, or a folder or zip of spoken digits (`<digit>_<speaker>_<number>.flac`)"
+)
+_KINDS: dict[Kind | None, str] = {
+    "pictures": PICTURES,
+    "vectors": VECTORS,
+    "frames": FRAMES,
+    None: f"{PICTURES}; for vectors {VECTORS}; for sequences {FRAMES}",
+}
+
+
+_TABLES = {
+    ".csv": "read_csv",
+    ".tsv": "read_csv",
+    ".txt": "read_csv",
+    ".parquet": "read_parquet",
+    ".feather": "read_feather",
+    ".xlsx": "read_excel",
+    ".json": "read_json",
+    ".jsonl": "read_json",
+}
+"""Endings of tables, and how pandas reads them."""
+_TAB = ', sep="\\t"'
+_ARCHIVES = frozenset([".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".arrow", ".tfrecord"])
+"""Endings of files of arrays that are not read."""
+
+
+def open_source(
+    path: str | Path, *, include: Iterable[str] = (), exclude: Iterable[str] = (), labels: Labels = "none"
+) -> Source:
+    """Open a source of pictures of any supported kind.
+
+    ``include`` and ``exclude`` are patterns of paths inside the source (``*`` also matches slashes).
+    ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry.
+    Raises SourceError for a source that is missing, empty, damaged or of no known kind.
+    """
+    patterns = _patterns(include, exclude, labels)
+    if str(path).startswith("builtin:"):
+        from cotswold.data.datasets.demo import open_builtin
+
+        return open_builtin(str(path), *patterns, labels)
+    if joined.is_joined(str(path)):
+        found = joined.open_joined(str(path), *patterns, labels)
+        if not isinstance(found, Source):
+            raise _other_kind(path, found.kind, "pictures")
+        return found
+    if japanese_source.is_set(str(path)):
+        raise _other_kind(path, "vectors", "pictures")
+    where = _existing(path, "pictures")
+    return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
+
+
+def open_vectors(
+    path: str | Path,
+    kind: Kind = "vectors",
+    *,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    labels: Labels = "none",
+) -> VectorSource:
+    """Open a source of ``"vectors"`` or of ``"frames"``.
+
+    Vectors: an array (n, features) in an .npy, .npz or idx file, labels in `name.labels.npy`, in the same
+    .npz, or in the idx file beside; or a set of Japanese print, ``folder``, ``folder:611200`` (so many
+    training patterns) or one of its held-out parts, ``folder:families``. Frames: .npy files (frames,
+    features) in a folder or zip, one for each sequence, labels in `name.labels.npy` beside (``"file"``) or by
+    the parent folder (``"folders"``); or an
+    .npz with `frames`, `lengths` and `labels`. Raises SourceError as `open_source`.
+    """
+    patterns = _patterns(include, exclude, labels)
+    if joined.is_joined(str(path)):
+        found = joined.open_joined(str(path), *patterns, labels)
+        if not isinstance(found, VectorSource) or found.kind != kind:
+            raise _other_kind(path, found.kind, kind)
+        return found
+    if japanese_source.is_set(str(path)):
+        if kind != "vectors":
+            raise _other_kind(path, "vectors", kind)
+        return japanese_source.open_set(str(path), *patterns, labels)
+    where = _existing(path, kind)
+    return (_open_frames if kind == "frames" else _open_vectors)(where, *patterns, labels)
+
+
+def open_samples(
+    path: str | Path,
+    kind: Kind | None = None,
+    *,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    labels: Labels = "none",
+) -> Source | VectorSource:
+    """Open a source of any kind, or of the kind that its files and arrays show it to be (None).
+
+    An array (n, features) is vectors, one of three or four dimensions pictures; a folder or zip with .npy
+    files and no picture is sequences of frames. Raises SourceError as `open_source`.
+    """
+    kind = kind or kind_of(path)
+    if kind == "pictures":
+        return open_source(path, include=include, exclude=exclude, labels=labels)
+    return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
+
+
+def open_asked(
+    path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
+) -> Source | VectorSource:
+    """Open samples that a network is asked about: as `open_samples`, and a single picture as well."""
+    from cotswold.data.sources.folder import PictureFile, is_picture
+
+    where = expanded(path)
+    if kind in ("pictures", None) and is_picture(where.name) and where.is_file():
+        return PictureFile(where, labels)
+    return open_samples(path, kind, labels=labels)
+
+
+def kind_of(path: str | Path) -> Kind:
+    """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
+    tells. Raises SourceError for a source that is missing or cannot be read."""
+    if str(path).startswith("builtin:"):
+        return "pictures"
+    if joined.is_joined(str(path)):
+        return joined.open_joined(str(path), (), (), "none").kind
+    if japanese_source.is_set(str(path)):
+        return "vectors"
+    where = _existing(path, None)
+    return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)
+
+
+def _other_kind(path: str | Path, found: Kind, wanted: Kind) -> SourceError:
+    return SourceError(f"{path} holds {found}, not {wanted}; say so by data.type in a recipe")
+
+
+def _kind_of_folder(where: Path) -> Kind:
+    from cotswold.data.datasets import cifar
+    from cotswold.data.formats import idx, vector_files
+    from cotswold.data.formats.frame_files import is_array
+    from cotswold.data.sources.folder import is_picture, walk
+
+    names = _names(where, None)
+    if any(idx.is_pictures(name) or cifar.is_batch(name) for name in names):
+        return "pictures"
+    if any(vector_files.is_idx(name) for name in names):
+        return "vectors"
+    arrays = False
+    for path in walk(where):
+        name = path.relative_to(where).as_posix()
+        if is_picture(name):
+            return "pictures"
+        arrays = arrays or is_array(name)
+    return "frames" if arrays or _has_recordings(where) else "pictures"
+
+
+def _has_recordings(where: Path) -> bool:
+    """Whether a folder or zip has recordings of digits, and no arrays."""
+    from cotswold.data.datasets.spoken_digits import is_recording
+    from cotswold.data.formats.frame_files import is_array
+    from cotswold.data.formats.zip_archive import member_names
+    from cotswold.data.sources.folder import walk
+
+    if not where.is_dir() and where.suffix.lower() != ".zip":
+        return False
+    names = [path.name for path in walk(where)] if where.is_dir() else member_names(where)
+    return any(map(is_recording, names)) and not any(map(is_array, names))
+
+
+def _kind_of_file(where: Path) -> Kind:
+    from cotswold.data.formats import vector_files
+    from cotswold.data.formats.array_files import Npz
+    from cotswold.data.formats.frame_files import has_lengths, is_array
+    from cotswold.data.formats.zip_archive import member_names
+    from cotswold.data.sources.folder import is_picture
+
+    name = where.name.lower()
+    if name.endswith(".zip"):
+        members = member_names(where)
+        arrays = any(map(is_array, members)) and not any(map(is_picture, members))
+        return "frames" if arrays or _has_recordings(where) else "pictures"
+    if name.endswith(".npy"):
+        return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "pictures"
+    if name.endswith(".npz"):
+        if has_lengths(where):
+            return "frames"
+        extents = {len(shape) for shape, _ in Npz(where).shapes.values()}
+        return "vectors" if 2 in extents and max(extents) == 2 else "pictures"
+    return "vectors" if vector_files.is_idx(where.name) else "pictures"
+
+
+def _patterns(
+    include: Iterable[str], exclude: Iterable[str], labels: Labels
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(include, str) or isinstance(exclude, str):
+        raise SourceError('include and exclude are lists of patterns; write ["train/*"], not "train/*"')
+    if labels not in get_args(Labels):
+        raise SourceError(f'labels are {labels!r}; use "none", "folders" or "file"')
+    return tuple(include), tuple(exclude)
+
+
+def _existing(path: str | Path, kind: Kind | None) -> Path:
+    """A folder or a regular file."""
+    if not str(path):
+        raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
+    where = expanded(path)
+    if not where.exists():
+        scheme, colon, _ = str(path).partition(":")
+        known = joined.schemes() if colon and scheme.isidentifier() else []
+        also = f", or a source of an installed package: {' '.join(known)}" if known else ""
+        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}{also}")
+    if not where.is_dir() and not where.is_file():
+        raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
+    return where
+
+
+def _way_out(where: Path, kind: Kind) -> str:
+    """What to do with a file that is not read: how a table or an archive of numbers becomes an array."""
+    suffix = where.suffix.lower()
+    if suffix in _TABLES:
+        read = f"frame = pandas.{_TABLES[suffix]}({where.name!r}{_TAB if suffix == '.tsv' else ''})"
+        return (
+            f"a table is not read; save it as arrays, for instance by pandas: {read}; "
+            f'numpy.savez("{where.stem}.npz", x=frame[features].to_numpy("float32"), '
+            f'labels=frame[label].to_numpy()), and give {where.stem}.npz with labels = "file"'
+        )
+    if suffix in _ARCHIVES:
+        name = f"{where.stem}.npz"
+        return f'save its arrays by numpy.savez("{name}", x=..., labels=...), and give {name}'
+    return f"give {_KINDS[kind]}"
+
+
+def _names(where: Path, kind: Kind | None) -> list[str]:
+    """What lies directly in a folder."""
+    try:
+        names = sorted(entry.name for entry in where.iterdir())
+    except PermissionError as error:
+        raise SourceError(f"{where} may not be read; change its permissions") from error
+    if not names:
+        raise SourceError(f"{where} is empty; give {_KINDS[kind]}")
+    return names
+
+
+def _open_folder(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    from cotswold.data.datasets import cifar
+    from cotswold.data.formats import idx
+    from cotswold.data.sources.folder import FolderSource
+
+    names = _names(where, "pictures")
+    if any(idx.is_pictures(name) for name in names):
+        return idx.open_idx(where, include, exclude, labels)
+    if any(cifar.is_batch(name) for name in names):
+        return cifar.open_cifar(where, include, exclude, labels)
+    return FolderSource(where, include, exclude, labels)
+
+
+def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    from cotswold.data.datasets import cifar
+    from cotswold.data.formats import idx
+    from cotswold.data.formats.zip_archive import ZipSource
+    from cotswold.data.sources import arrays
+    from cotswold.data.sources.folder import is_picture
+
+    name = where.name.lower()
+    if name.endswith(".zip"):
+        return ZipSource(where, include, exclude, labels)
+    if name.endswith((".npy", ".npz")):
+        return arrays.open_arrays(where, include, exclude, labels)
+    if idx.is_pictures(where.name):
+        return idx.open_idx(where, include, exclude, labels)
+    if name.endswith((".bin", ".bin.gz")):
+        return cifar.open_cifar(where, include, exclude, labels)
+    if is_picture(where.name):
+        raise SourceError(f"{where} is a single picture; give the folder that it lies in")
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'pictures')}")
+
+
+def _open_vectors(
+    where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> VectorSource:
+    from cotswold.data.formats import vector_files
+
+    name = where.name.lower()
+    if where.is_dir():
+        if any(vector_files.is_idx(name) for name in _names(where, "vectors")):
+            return vector_files.open_idx(where, include, exclude, labels)
+        raise SourceError(f"{where} holds no idx files of vectors; give {VECTORS} (or use type frames)")
+    if name.endswith(".npy"):
+        return vector_files.open_npy(where, include, exclude, labels)
+    if name.endswith(".npz"):
+        return vector_files.open_npz(where, include, exclude, labels)
+    if vector_files.is_idx(where.name):
+        return vector_files.open_idx(where, include, exclude, labels)
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'vectors')}")
+
+
+def _open_frames(
+    where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> VectorSource:
+    from cotswold.data.formats import frame_files
+
+    if _has_recordings(where):
+        from cotswold.data.datasets.spoken_digits import open_recordings
+
+        return open_recordings(where, include, exclude, labels)
+    if where.is_dir():
+        return frame_files.open_folder(where, include, exclude, labels)
+    if where.suffix.lower() == ".zip":
+        return frame_files.open_zip(where, include, exclude, labels)
+    if where.suffix.lower() == ".npz":
+        return frame_files.open_npz(where, include, exclude, labels)
+    raise SourceError(f"{where} is of no known kind; {_way_out(where, 'frames')}")

@@ -1,0 +1,1 @@
+"""Stores of prepared samples: layout, manifest, journal, preparation."""

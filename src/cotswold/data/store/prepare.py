@@ -1,0 +1,367 @@
+"""From a source to a store, in many processes, resumable after a kill at any moment.
+
+Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, transforms.
+
+A source is permuted once and cut into shards, each written by one process and then entered in a journal.
+Before that, training shards are looked at, and from them the transform is estimated: of pictures the first
+few, of vectors all. Broken pictures leave gaps, which pictures from the end fill. The manifest
+comes last: without it there is no store.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.preprocessing import AnyPreparation
+from cotswold.data.preprocessing.images import Preparation
+from cotswold.data.preprocessing.target_scale import TargetScale
+from cotswold.data.preprocessing.vectors import VectorPreparation
+from cotswold.data.sources.base import Source
+from cotswold.data.sources.checks import asking, described, labels_of
+from cotswold.data.sources.sequences import lengths_of
+from cotswold.data.sources.vectors import VectorSource
+from cotswold.data.store import class_counts
+from cotswold.data.store import layout as store_layout
+from cotswold.data.store.image_shards import PictureWork
+from cotswold.data.store.journal import Journal, sync
+from cotswold.data.store.layout import Chunk, ShardSize
+from cotswold.data.store.manifest import (
+    FORMAT,
+    MANIFEST,
+    checksum,
+    chunk_of,
+    disk_full_named,
+    read_manifest,
+    write_json,
+)
+from cotswold.data.store.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
+from cotswold.data.store.splits import Request, Splits, assigned, rule
+from cotswold.data.store.store_folder import begin, claimed, differences
+from cotswold.data.store.vector_shards import VectorWork
+from cotswold.data.store.worker_pool import WorkerPool
+from cotswold.errors import UserError
+from cotswold.files import expanded, real_folder
+from cotswold.host import granted_cores
+from cotswold.words import counted
+
+Progress = Callable[[int, int], None]
+"""Called with the samples done and the samples in all."""
+
+_PICTURES_PER_JOB = 64
+_VECTORS_PER_JOB = 1 << 16
+"""Below these, another process costs more than it does."""
+_BROKEN_NAMED = 1000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `prepare` did."""
+
+    path: Path
+    identity: str
+    splits: dict[str, int]
+    """Samples in each split."""
+    classes: tuple[str, ...]
+    broken: int
+    """Pictures that could not be read."""
+    broken_files: tuple[str, ...]
+    """The first thousand of them, each with the reason."""
+    found: int
+    """Samples that an earlier, interrupted run had already prepared."""
+    seconds: float
+    was_there: bool
+    """Whether the store was finished before, so that nothing was done."""
+    notes: tuple[str, ...]
+    """How splits came about, and whatever else was decided for all samples; sentences."""
+
+
+def prepare(
+    source: Source | VectorSource,
+    out: str | Path,
+    preparation: AnyPreparation,
+    *,
+    splits: Splits = "auto",
+    validation: float = 0.05,
+    test: float = 0.0,
+    seed: int = 0,
+    limit: int | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
+
+    ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores
+    by default. Raises SourceError (no readable picture, a number that is not finite, a label that is no
+    class), UserError (``out``
+    holds something else, the preparation is for other data), BusyError (another process writes it),
+    DiskFullError (free some room and run again).
+    """
+    begun = time.monotonic()
+    _check_kind(source, preparation)
+    decided = rule(source, splits)
+    request = Request(
+        source=source.identity,
+        labelled=bool(source.classes or source.targets),
+        preparation=preparation,
+        splits=decided.splits,
+        validation=validation,
+        test=test,
+        seed=seed,
+        limit=limit,
+        test_by_name=decided.test_by_name,
+        validation_by_name=decided.validation_by_name,
+    )
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
+    path = expanded(out)
+    settled = () if (path / MANIFEST).exists() else source.settle()
+    notes = tuple(filter(None, (decided.why, *settled)))
+    with claimed(path):
+        if (path / MANIFEST).exists():
+            return _there_already(path, request, begun)
+        journal = Journal(path)
+        plan = assigned(source, request)
+        labels_of(source, np.concatenate(list(plan.values())))  # before anything is written
+        shards = _shards(plan, preparation)
+        begin(path, journal, request, shards)
+        samples = sum(len(shard.samples) for shard in shards)
+        found = sum(len(shard.samples) for shard in shards if shard.key in journal.done)
+        least = _PICTURES_PER_JOB if preparation.kind == "pictures" else _VECTORS_PER_JOB
+        jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
+        work = _work(source, path, preparation)
+        with asking(
+            source,
+            f"{described(source)} cannot be sent to the processes that prepare its samples",
+            "let it hold no open file, lock or lambda, or use jobs = 1",
+        ):
+            workers = WorkerPool(work, jobs)
+        try:
+            with workers as pool:
+                _make_arrays(path, plan, preparation)
+                _write_all(pool, work, journal, shards, progress)
+        except NothingReadableError:
+            shutil.rmtree(path / store_layout.GROUP)
+            journal.end()  # last: what a kill leaves here can be gone on with
+            path.rmdir()
+            raise
+        manifest = _finished(path, source, request, plan, journal, notes)
+    return _summary(path, manifest, found, begun)
+
+
+def _there_already(path: Path, request: Request, begun: float) -> Summary:
+    manifest = read_manifest(path)
+    Journal(path).end()  # a kill may have come between the manifest and this
+    if manifest["request"] != request.state():
+        found = differences(manifest["request"], request.state())
+        raise UserError(
+            f"{path} already holds a store that differs in {found}; give another directory or delete it"
+        )
+    found = sum(part["pictures"] for part in manifest["splits"].values())
+    return replace(_summary(path, manifest, found, begun), was_there=True)
+
+
+def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> None:
+    """Raise UserError where a preparation is for other data than those of a source."""
+    if source.kind != preparation.kind:
+        raise UserError(f"the preparation is for {preparation.kind}, the source holds {source.kind}")
+    if not isinstance(source, VectorSource) or not isinstance(preparation, VectorPreparation):
+        return
+    if source.features != preparation.features:
+        raise UserError(
+            f"the preparation is for {counted(preparation.features, 'feature')}, the source has "
+            f"{source.features:,}"
+        )
+
+
+def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation) -> ShardWork[Any, Any]:
+    """The work on shards of this kind of data."""
+    if isinstance(source, VectorSource):
+        assert isinstance(preparation, VectorPreparation), "kinds agree"
+        return VectorWork(source, path, preparation)
+    assert isinstance(preparation, Preparation), "kinds agree"
+    return PictureWork(source, path, preparation)
+
+
+def _shard_size(preparation: AnyPreparation) -> ShardSize:
+    if isinstance(preparation, VectorPreparation):
+        return store_layout.shard_vectors(preparation.shape, preparation.dtype)
+    pictures = store_layout.shard_pictures(preparation.shape, preparation.dtype)
+    return ShardSize(pictures, pictures)
+
+
+def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
+    """Every split, cut into shards."""
+    size = _shard_size(preparation)
+    return [
+        Shard(split, number, start, size, order[start : start + size.samples])
+        for split, order in plan.items()
+        for number, start in enumerate(range(0, len(order), size.samples))
+    ]
+
+
+def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> None:
+    """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
+    from cotswold.data.store import zarr_group
+
+    size = _shard_size(preparation)
+    with disk_full_named(path):
+        real_folder(path / store_layout.GROUP)
+        zarr_group.begin(path)
+        for split, order in plan.items():
+            real_folder(path / store_layout.folder(split))
+            zarr_group.create(
+                path / store_layout.folder(split), len(order), preparation.row, preparation.dtype, size
+            )
+
+
+def _write_all(
+    pool: WorkerPool[Any, Any],
+    work: ShardWork[Any, Any],
+    journal: Journal,
+    shards: list[Shard],
+    progress: Progress | None,
+) -> None:
+    """Estimate the transform and write every shard that is not there yet."""
+    transform, looked = journal.transform(), dict[str, Broken]()
+    if transform is None:
+        transform, looked = work.estimated([shard for shard in shards if shard.split == "train"], pool)
+        journal.keep_transform(transform)
+    left = [shard for shard in shards if shard.key not in journal.done]
+    total = sum(len(shard.samples) for shard in shards)
+    done = total - sum(len(shard.samples) for shard in left)
+    for shard, (chunk, broken) in pool.write(left, transform, looked):
+        journal.add(shard.key, chunk, broken)
+        done += len(shard.samples)
+        if progress is not None:
+            progress(done, total)
+    train = [shard for shard in shards if shard.split == "train"]
+    if all(len(journal.done[shard.key][1]) == len(shard.samples) for shard in train):
+        raise nothing_readable(journal.done[train[0].key][1])
+
+
+def _finished(
+    path: Path,
+    source: Source | VectorSource,
+    request: Request,
+    plan: dict[str, NDArray[np.int64]],
+    journal: Journal,
+    notes: tuple[str, ...],
+) -> dict[str, Any]:
+    """Close the gaps that broken pictures left, write labels and the manifest."""
+    from cotswold.data.store import zarr_group
+
+    shards = _shards(plan, request.preparation)
+    chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
+    reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
+    splits: dict[str, Any] = {}
+    labels: dict[str, NDArray[Any]] = {}
+    with disk_full_named(path):
+        for split, order in plan.items():
+            gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
+            order = _closed(path, split, order, sorted(gaps), chunks)
+            if not len(order):
+                shutil.rmtree(path / store_layout.folder(split))
+                continue
+            folder, sequences = path / store_layout.folder(split), 0
+            labels[split] = source.labels(order)
+            zarr_group.write_labels(folder, labels[split])
+            if source.lengths is not None:
+                lengths = lengths_of(order, source.lengths)
+                sequences = len(lengths)
+                zarr_group.write_lengths(folder, lengths)
+            for key in [
+                *store_layout.label_keys(split, len(order), source.targets),
+                *store_layout.length_keys(split, sequences),
+                *store_layout.descriptions(split, sequences),
+            ]:
+                chunks[key] = chunk_of(path / key)
+            splits[split] = {
+                "pictures": len(order),
+                "shard": _shard_size(request.preparation).samples,
+                **({"sequences": sequences} if sequences else {}),
+            }
+        chunks[store_layout.ROOT] = chunk_of(path / store_layout.ROOT)
+        for key in chunks:
+            sync(path / key)
+    transform = journal.transform()
+    assert transform is not None
+    class_notes = class_counts.class_notes(source.classes, labels) if source.classes else []
+    scale = _target_scale(source, request.preparation, labels)
+    manifest = {
+        "format": FORMAT,
+        "request": request.state(),
+        "transform": transform.state(),
+        "classes": list(source.classes),
+        **({"targets": source.targets} if source.targets else {}),
+        "splits": splits,
+        **({} if scale is None else {"target_scale": scale.state()}),
+        "notes": [*notes, *class_notes, *([] if scale is None else scale.notes), *transform.notes],
+        "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
+        "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
+    }
+    manifest["checksum"] = checksum(manifest)
+    write_json(path / MANIFEST, manifest)
+    journal.end()
+    return manifest
+
+
+def _target_scale(
+    source: Source | VectorSource, preparation: AnyPreparation, labels: dict[str, NDArray[Any]]
+) -> TargetScale | None:
+    """What standardises numbers to predict; None for classes, and where samples are not standardised."""
+    if not source.targets or (isinstance(preparation, VectorPreparation) and not preparation.standardise):
+        return None
+    return TargetScale.of(labels["train"])
+
+
+def _closed(
+    path: Path, split: str, order: NDArray[np.int64], gaps: list[int], chunks: dict[str, Chunk]
+) -> NDArray[np.int64]:
+    """Move pictures from the end into the gaps and cut the arrays there; the new order of pictures.
+
+    Whatever a kill leaves of this no longer agrees with the journal, so that the next run writes it anew.
+    """
+    if not gaps:
+        return order
+    from cotswold.data.store import zarr_group
+
+    array = zarr_group.opened(path / store_layout.folder(split) / store_layout.PICTURES, "r+")
+    assert array.shards is not None
+    size = array.shards[0]
+    count, broken = len(order) - len(gaps), set(gaps)
+    movers = (row for row in range(count, len(order)) if row not in broken)
+    moved = order.copy()
+    for gap in (gap for gap in gaps if gap < count):
+        mover = next(movers)
+        array[gap] = array[mover]
+        moved[gap] = order[mover]
+    array.resize((count, *array.shape[1:]))
+    for key in store_layout.shard_keys(split, len(order), size):
+        if (path / key).exists():
+            chunks[key] = chunk_of(path / key)
+        else:
+            del chunks[key]
+    return moved[:count]
+
+
+def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> Summary:
+    return Summary(
+        path=path,
+        identity=manifest["checksum"],
+        splits={name: part["pictures"] for name, part in manifest["splits"].items()},
+        classes=tuple(manifest["classes"]),
+        broken=manifest["broken"]["count"],
+        broken_files=tuple(manifest["broken"]["files"]),
+        found=found,
+        seconds=time.monotonic() - begun,
+        was_there=False,
+        notes=tuple(manifest.get("notes", ())),
+    )

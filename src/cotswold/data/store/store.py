@@ -1,0 +1,369 @@
+"""A store: prepared samples on disk, readable by split, range and window of the plane.
+
+Knows: the manifest, how chunks are checked, frames joined with their neighbours, and numbers turned back into
+values. Does not know: how it was made.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.data.preprocessing import AnyTransform, of_pictures, transform_from_state
+from cotswold.data.preprocessing.target_scale import TargetScale
+from cotswold.data.preprocessing.vectors import VectorPreparation
+from cotswold.data.preprocessing.whiteness import Whiteness, measure
+from cotswold.data.preprocessing.whitening import Float32
+from cotswold.data.sources.base import Kind
+from cotswold.data.sources.sequences import Integers, neighbours
+from cotswold.data.store import layout as store_layout
+from cotswold.data.store import zarr_group
+from cotswold.data.store.layout import Chunk
+from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
+from cotswold.errors import StoreError, UserError
+from cotswold.files import MalformedError, expanded
+from cotswold.geometry import Box, MapShape
+from cotswold.words import counted
+
+_INT64 = np.dtype(np.int64)
+_MEASURED_BYTES = 256 << 20
+_NAMED = 5
+"""Broken pictures that are named in a sentence, at most."""
+_REMEDY = "prepare the store anew or copy it again"
+
+
+class Store:
+    """Open a finished store. Raises StoreError where it is unfinished, or a chunk is missing, cut short or a
+    symbolic link."""
+
+    path: Path
+    transform: AnyTransform
+    """What turns any other sample into the space of this store."""
+    target_scale: TargetScale | None
+    """What standardises regression targets for learning; None for classes, and if they are learnt as they
+    are."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._open(expanded(path))
+        faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
+        if faults:
+            raise StoreError(faults[0])
+
+    def _open(self, path: Path) -> None:
+        self.path, self._manifest = path, read_manifest(path)
+        try:
+            self.transform = transform_from_state(self._manifest["transform"])
+            scale = self._manifest.get("target_scale")
+            self.target_scale = None if scale is None else TargetScale.from_state(scale)
+        except MalformedError as error:
+            raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
+
+    def __reduce__(self) -> tuple[Callable[[str | Path], Store], tuple[Path]]:
+        """Another process opens the store for itself."""
+        return Store, (self.path,)
+
+    @classmethod
+    def unchecked(cls, path: str | Path) -> Store:
+        """A store of which only the manifest is looked at, for whoever wants to know all that is wrong."""
+        store = cls.__new__(cls)
+        store._open(expanded(path))
+        return store
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
+        labels = f"; {counted(len(self.classes), 'class')}" if self.classes else ""
+        labels = f"; {counted(self.targets, 'number to predict')}" if self.targets else labels
+        return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Samples in each split: `train`, and `validation` and `test` where they have any."""
+        return {name: part["pictures"] for name, part in self._manifest["splits"].items()}
+
+    @property
+    def kind(self) -> Kind:
+        """What the samples are."""
+        return self.transform.preparation.kind
+
+    @property
+    def shape(self) -> MapShape:
+        """The map of one sample; that of a vector has as many channels as numbers, and one pixel."""
+        return self.transform.preparation.shape
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes; empty without labels, and where labels are regression targets."""
+        return tuple(self._manifest["classes"])
+
+    @property
+    def targets(self) -> int:
+        """Numbers that each sample has as its regression target; 0 for classes or none."""
+        return int(self._manifest.get("targets", 0))
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a network that learns the labels: one a class, or one for each number to predict; 0
+        without labels."""
+        return len(self.classes) or self.targets
+
+    def describe(self) -> dict[str, object]:
+        """What the store holds and how it was prepared, as JSON can keep it."""
+        preparation = self.transform.preparation
+        lengths = {split: self.lengths(split) for split in self.splits}
+        sequences = {split: len(each) for split, each in lengths.items() if each is not None}
+        return {
+            "kind": self.kind,
+            "shape": str(self.shape),
+            "splits": self.splits,
+            **({"sequences": sequences} if sequences else {}),
+            **({"classes": list(self.classes)} if self.classes else {}),
+            **({"numbers_to_predict": self.targets} if self.targets else {}),
+            "preparation": {name: value for name, value in preparation.state().items() if name != "kind"},
+            "bytes": sum(path.stat().st_size for path in (self.path / key for key in self.files)),
+            "identity": self.identity,
+            "notes": list(self.notes),
+        }
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything in the store."""
+        return str(self._manifest["checksum"])
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What the store was asked to be: identity of the source, preparation, splits, seed, limit."""
+        return dict(self._manifest["request"])
+
+    @property
+    def broken(self) -> tuple[int, tuple[str, ...]]:
+        """How many samples of the source could not be read, and the first thousand of them with the
+        reason."""
+        return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How splits came about and how values became 8 bits, a sentence each; none in stores of earlier
+        versions."""
+        return tuple(self._manifest.get("notes", ()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever uses the store should know, a sentence each: the remarks, and what was left out."""
+        return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
+
+    @property
+    def broken_note(self) -> str | None:
+        """A sentence that names the first pictures that could not be read; None if there are none."""
+        count, named = self.broken
+        if not count:
+            return None
+        more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
+        were = "was" if count == 1 else "were"
+        return f"{counted(count, 'broken picture')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
+
+    @property
+    def files(self) -> list[str]:
+        """Every file but the manifest, relative to the store."""
+        return list(self._manifest["chunks"])
+
+    def shard(self, split: str) -> int:
+        """Samples in one file: ranges that begin and end at its multiples are read fastest."""
+        return int(self._part(split)["shard"])
+
+    def labels(self, split: str) -> NDArray[Any]:
+        """The labels of a split, -1 without labels: int64 (sample,); or its regression targets: float32
+        (sample, target)."""
+        self._part(split)
+        name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
+        return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+
+    def learnable(self, labels: Tensor) -> Tensor:
+        """Labels as a network of this store learns them: regression targets standardised, classes as they
+        are."""
+        return labels if self.target_scale is None else self.target_scale.scaled(labels)
+
+    def lengths(self, split: str) -> Integers | None:
+        """Frames in each sequence of a split, in the order in which they lie there; None for other data."""
+        if not self._part(split).get("sequences"):
+            return None
+        if split not in self._lengths:
+            name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
+            lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
+            if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["pictures"]:
+                raise self._corrupted(name)
+            self._lengths[split] = lengths
+        return self._lengths[split]
+
+    def read(self, split: str, start: int, stop: int, box: Box | None = None) -> Float32:
+        """Samples ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (sample, channel, y,
+        x)."""
+        return self.transform.restored(self.read_stored(split, start, stop, box))
+
+    def read_stored(self, split: str, start: int, stop: int, box: Box | None = None) -> NDArray[Any]:
+        """As `read`, but of the type in which the store keeps them; `transform.restored` makes values of
+        them. Only the chunks that a window touches are read, none for one that is empty."""
+        count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
+        window = plane if box is None else box
+        if not 0 <= start <= stop <= count:
+            raise UserError(f"samples {start} to {stop} are not in {split} of {self.path}, which has {count}")
+        if len(window.start) != 2 or not plane.contains(window):
+            raise UserError(f"{window} is no window of a plane of {self.shape.height} x {self.shape.width}")
+        if window.size == 0:
+            stored = self.transform.preparation.dtype
+            return np.empty((stop - start, self.shape.channels, *window.shape), stored)
+        if self.shape != self.transform.preparation.row:
+            return self._joined(split, start, stop)
+        return self._rows(split, start, stop, window)
+
+    def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
+        name = f"{store_layout.folder(split)}/{store_layout.PICTURES}"
+        return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
+
+    def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
+        """Frames with their neighbours; every frame lies in the store once."""
+        preparation, lengths = self.transform.preparation, self.lengths(split)
+        assert isinstance(preparation, VectorPreparation) and lengths is not None, "only frames are joined"
+        around = neighbours(np.arange(start, stop), lengths, preparation.context)
+        first, last = int(around.min(initial=stop)), int(around.max(initial=stop - 1)) + 1
+        frames = self._rows(split, first, last, Box.whole((1, 1)))
+        return frames[around - first].reshape(stop - start, self.shape.channels, 1, 1)
+
+    def verify(self) -> None:
+        """Read every file and compare it with the manifest. Raises StoreError naming the first that
+        differs."""
+        for key in self.files:
+            fault = self.fault_of(key)
+            if fault is not None:
+                raise StoreError(fault)
+
+    def links(self) -> list[str]:
+        """A sentence for each folder of the store that is a symbolic link; there should be none."""
+        folders = sorted(_folders(self.files))
+        return [_link(self.path / each) for each in folders if (self.path / each).is_symlink()]
+
+    def fault_of(self, key: str) -> str | None:
+        """What is wrong with a file of `files`, in a sentence; None where it is as it was written."""
+        outside = self._outside(key)
+        if outside is not None:
+            return outside
+        try:
+            return None if chunk_of(self.path / key) == self._chunk(key) else str(self._corrupted(key))
+        except OSError as error:
+            return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
+
+    def _outside(self, key: str) -> str | None:
+        """What is wrong with a file, as far as can be told without reading it."""
+        try:
+            found = (self.path / key).lstat()
+        except OSError:
+            return f"chunk {key} of {self.path} is missing; {_REMEDY}"
+        size = self._chunk(key)[0]
+        if stat.S_ISLNK(found.st_mode):
+            return _link(self.path / key)
+        if not stat.S_ISREG(found.st_mode):
+            return f"chunk {key} of {self.path} is no regular file; {_REMEDY}"
+        if found.st_size != size:
+            return f"chunk {key} of {self.path} has {found.st_size:,} bytes instead of {size:,}; {_REMEDY}"
+        return None
+
+    def _chunk(self, key: str) -> Chunk:
+        size, crc = self._manifest["chunks"][key]
+        return size, crc
+
+    def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
+        """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at
+        most). Raises UserError for data that are no pictures."""
+        band = of_pictures(self.transform).preparation.band
+        most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
+        count = min(self._part(split)["pictures"], pictures, most)
+        return measure(self.read(split, 0, count), band)
+
+    def _part(self, split: str) -> dict[str, Any]:
+        parts: dict[str, dict[str, Any]] = self._manifest["splits"]
+        if split not in parts:
+            raise UserError(f"{self.path} has no split {split!r}; it has {', '.join(parts)}")
+        return parts[split]
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        if name not in self._arrays:
+            described = f"{name}/zarr.json"
+            if not self._intact(described):
+                raise self._corrupted(described)
+            try:
+                array = zarr_group.opened(self.path / name)
+            except Exception as error:  # zarr meets damaged descriptions with every kind of exception
+                raise self._corrupted(described) from error
+            wanted = self._described(name)
+            if (array.shape, array.dtype) != wanted:
+                raise StoreError(
+                    f"{described} of {self.path} describes {array.dtype} of {array.shape}, the manifest "
+                    f"{wanted[1]} of {wanted[0]}; {_REMEDY}"
+                )
+            self._arrays[name] = array
+        return self._arrays[name]
+
+    def _described(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, from the manifest."""
+        split, shape = name.split("/")[1], self.transform.preparation.row
+        samples = self.splits[split]
+        if name.endswith(store_layout.LABELS):
+            return ((samples, self.targets), np.dtype(np.float32)) if self.targets else ((samples,), _INT64)
+        if name.endswith(store_layout.LENGTHS):
+            return (self._part(split)["sequences"],), _INT64
+        stored = np.dtype(self.transform.preparation.dtype)
+        return (samples, shape.channels, shape.height, shape.width), stored
+
+    @cached_property
+    def _lengths(self) -> dict[str, Integers]:
+        return {}
+
+    @cached_property
+    def _arrays(self) -> dict[str, zarr.Array[Any]]:
+        return {}
+
+    def _checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
+        """Read; where that fails, find the chunk at fault. A chunk gone since opening would read as zeros."""
+        keys = self._touched(name, selection)
+        try:
+            values = np.asarray(array[selection])
+        except Exception as error:  # checksums, lengths and shard indices all fail in ways of their own
+            bad = next((key for key in keys if not self._intact(key)), name)
+            raise self._corrupted(bad) from error
+        gone = next((key for key in keys if not (self.path / key).exists()), None)
+        if gone is not None:
+            raise self._corrupted(gone)
+        return values
+
+    def _touched(self, name: str, selection: Any) -> list[str]:
+        """The files that a selection reads."""
+        split = name.split("/")[1]
+        if name.endswith(store_layout.LABELS):
+            return store_layout.label_keys(split, self.splits[split], self.targets)
+        if name.endswith(store_layout.LENGTHS):
+            return store_layout.length_keys(split, self._part(split)["sequences"])
+        shard, rows = self.shard(split), selection[0]
+        return [store_layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
+
+    def _intact(self, key: str) -> bool:
+        return self.fault_of(key) is None
+
+    def _corrupted(self, key: str) -> StoreError:
+        return StoreError(f"chunk {key} of {self.path} is damaged; {_REMEDY}")
+
+
+def _folders(keys: Iterable[str]) -> set[str]:
+    """Every folder above a file of a store, relative to the store."""
+    parts = (key.split("/")[:-1] for key in keys)
+    return {"/".join(folders[: n + 1]) for folders in parts for n in range(len(folders))}
+
+
+def _link(path: Path) -> str:
+    return f"{path} is a symbolic link, which is not followed; {_REMEDY}"

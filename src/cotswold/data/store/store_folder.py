@@ -1,0 +1,68 @@
+"""The directory of a store that is to be written: nobody else's, and not another store's.
+
+Knows: locks, what an interrupted run or a stranger left there. Does not know: how a store is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cotswold.data.store.journal import Journal
+from cotswold.data.store.manifest import disk_full_named
+from cotswold.data.store.shard import Shard
+from cotswold.data.store.splits import Request
+from cotswold.errors import BusyError, UserError
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """The directory, locked for this process."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; give a directory for the store")
+    with disk_full_named(path):
+        path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(
+                f"another process is preparing {path}; wait for it or give another directory"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
+    """Find what an interrupted run left, or make sure that nothing is overwritten."""
+    earlier = journal.request()
+    if earlier is None:
+        if not journal.is_unbegun():
+            raise UserError(f"{path} is neither empty nor a store; give another directory")
+        journal.begin(request.state())
+    elif earlier != request.state():
+        raise UserError(
+            f"{path} holds an unfinished store that differs in {differences(earlier, request.state())}; "
+            "finish it as it was begun, give another directory, or delete it"
+        )
+    journal.read({shard.key: len(shard.samples) for shard in shards})
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The keys in which two requests differ, with their values."""
+    flat_old, flat_new = (_flat(request) for request in (old, new))
+    different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
+    said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
+    return ", ".join(["its samples"] * ("source" in different) + said)
+
+
+def _flat(request: dict[str, Any]) -> dict[str, Any]:
+    """Without tables inside; what was read from a disk may have something else in their place."""
+    inner = request.get("preparation")
+    return {**request, **(inner if isinstance(inner, dict) else {}), "preparation": None}

@@ -1,0 +1,66 @@
+"""The work on shards of vectors: moments of the training split, then standardise and write.
+
+Knows: a source, a preparation. Does not know: the other shards, what was asked for.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+import numpy as np
+
+from cotswold.data.preprocessing.vectors import Moments, VectorPreparation, VectorTransform, standardising
+from cotswold.data.sources.vectors import VectorSource
+from cotswold.data.store import layout as store_layout
+from cotswold.data.store.layout import Chunk
+from cotswold.data.store.manifest import disk_full_named
+from cotswold.data.store.shard import Broken, Looking, Shard
+from cotswold.errors import SourceError
+
+
+class VectorWork:
+    """Reads and writes shards of vectors or frames; none is broken, since a number that is not finite is an
+    error."""
+
+    def __init__(self, source: VectorSource, store: Path, preparation: VectorPreparation) -> None:
+        self._source, self._store, self._preparation = source, store, preparation
+
+    def look(self, shard: Shard) -> tuple[Moments, Broken]:
+        """The moments of a shard."""
+        with np.errstate(over="ignore", invalid="ignore"):  # `estimated` says it
+            return Moments.of(self._source.rows(shard.samples)), {}
+
+    def write(self, shard: Shard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
+        """Write a shard. Raises SourceError for a number that the store's type cannot hold."""
+        stored = transform.stored(transform.values(self._source.rows(shard.samples)))
+        beyond = np.flatnonzero(~np.isfinite(stored).all((1, 2, 3)))
+        if len(beyond):
+            standardise = "" if self._preparation.standardise else "standardise, or "
+            float32 = " or use dtype float32" if self._preparation.dtype == "float16" else ""
+            raise SourceError(
+                f"{self._source.name(int(shard.samples[beyond[0]]))} has a number that is too large for "
+                f"{self._preparation.dtype}; {standardise}scale it{float32}"
+            )
+        path = self._store / shard.key
+        with disk_full_named(path):
+            return store_layout.write_shard(path, stored, shard.room), {}
+
+    def estimated(
+        self, shards: list[Shard], pool: Looking[Moments]
+    ) -> tuple[VectorTransform, dict[str, Broken]]:
+        """The transform of all training rows, summed in the order of the shards, whoever reads them."""
+        if not self._preparation.needs_sample:
+            return VectorTransform(self._preparation), {}
+        with np.errstate(over="ignore", invalid="ignore"):  # said below
+            moments = reduce(or_, (seen for _, (seen, _) in pool.look(shards)))
+        wrong = np.flatnonzero(~moments.is_exact)
+        if len(wrong):
+            feature = int(wrong[0])
+            low, high = moments.low[feature], moments.high[feature]
+            raise SourceError(
+                f"feature {feature} has numbers from {low:.3g} to {high:.3g}, whose standard deviation "
+                "float64 cannot hold; scale this feature"
+            )
+        return standardising(self._preparation, moments), {}

@@ -1,0 +1,188 @@
+"""Processes that share work: on shards of samples, or on parts of anything.
+
+Knows: pools, how much may be under way at a time. Does not know: what the work is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from PIL import Image
+
+from cotswold.data.store.layout import Chunk
+from cotswold.data.store.shard import Broken, SeenT, Shard, ShardWork, TransformT
+from cotswold.errors import MachineError
+
+T = TypeVar("T")
+KeyT = TypeVar("KeyT")
+WorkT = TypeVar("WorkT")
+
+_UNDER_WAY = 2
+"""Shards handed out for each process: one that it works on, one that waits."""
+_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 28)),
+}
+"""Each process has one core to itself, and keeps the memory that it frees: otherwise the system clears the
+same pages again for every picture, which takes a twentieth of the time."""
+
+_STARTING = threading.Lock()
+"""Held by the thread that hides where the main module is from."""
+
+
+class Workers(Generic[WorkT]):
+    """``jobs`` processes that have ``work``, or this one alone if that is 1; use in a `with` statement."""
+
+    def __init__(self, work: WorkT, jobs: int) -> None:
+        self._jobs, self._here = jobs, work
+        self._pool: ProcessPoolExecutor | None = None
+        self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
+        if jobs > 1:
+            context = multiprocessing.get_context("forkserver")  # imports once, for all processes
+            context.set_forkserver_preload([*["__main__"] * self._main, type(work).__module__, __name__])
+            self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
+
+    def __enter__(self) -> Self:
+        if self._pool is not None:
+            with self._starting(), _own_environment():  # processes inherit that of their server
+                forkserver.ensure_running()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Processes that are started inside do not import the main module unless the work is from there.
+
+        Or they would run a script anew that has no `if __name__ == "__main__":`. multiprocessing asks the
+        main module where it is from, which it does not say meanwhile; it stays in its place, since other
+        threads may pickle what it has.
+        """
+        if self._main:
+            yield
+            return
+        about = vars(sys.modules["__main__"])
+        with _STARTING:
+            known: dict[str, Any] = {name: about[name] for name in ("__file__", "__spec__") if name in about}
+            about.pop("__file__", None)
+            about["__spec__"] = None
+            try:
+                yield
+            finally:
+                about.update(known)
+
+    def _submit(self, pool: ProcessPoolExecutor, function: Callable[..., T], *words: object) -> Future[T]:
+        with self._starting():  # a pool starts its processes when there is something to do
+            return pool.submit(function, *words)
+
+    def each(self, function: Callable[[WorkT, KeyT], T], keys: Iterable[KeyT]) -> Iterator[tuple[KeyT, T]]:
+        """``function(work, key)`` of every key, in order; may be left early. The function is a module's."""
+        if self._pool is None:
+            yield from ((key, function(self._here, key)) for key in keys)
+        else:
+            pool = self._pool
+            yield from self._ordered((key, self._submit(pool, _apply, function, key)) for key in keys)
+
+    def _ordered(self, submitted: Iterator[tuple[KeyT, Future[T]]]) -> Iterator[tuple[KeyT, T]]:
+        waiting: deque[tuple[KeyT, Future[T]]] = deque()
+        try:
+            for pair in submitted:
+                waiting.append(pair)
+                if len(waiting) >= _UNDER_WAY * self._jobs:
+                    key, future = waiting.popleft()
+                    yield key, future.result()
+            while waiting:
+                key, future = waiting.popleft()
+                yield key, future.result()
+        except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
+            raise MachineError(
+                "a process that prepared samples died, perhaps for want of memory; use fewer jobs and run "
+                "the same command again to go on"
+            ) from error
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
+    """Processes that work on shards."""
+
+    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
+        """Look at shards, in order; may be left early."""
+        yield from self.each(_look, shards)
+
+    def write(
+        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
+    ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
+        """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
+        words = ((shard, transform, looked.get(shard.key)) for shard in shards)
+        for (shard, _, _), written in self.each(_write, words):
+            yield shard, written
+
+
+@contextmanager
+def _own_environment() -> Iterator[None]:
+    """The variables of pools inside a `with` block, those from before after it."""
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_work: Any = None  # a pool hands its processes their state in no other way
+
+
+def _begin(work: object) -> None:
+    """Set a process of the pool up; it ends when its parent does, however that ends."""
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    wait([parent])
+    os._exit(1)
+
+
+def _apply(function: Callable[[Any, KeyT], T], key: KeyT) -> T:
+    assert _work is not None
+    return function(_work, key)
+
+
+def _look(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, Broken]:
+    return work.look(shard)
+
+
+def _write(
+    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, Broken | None]
+) -> tuple[Chunk, Broken]:
+    return work.write(*words)

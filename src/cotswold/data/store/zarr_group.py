@@ -1,0 +1,87 @@
+"""The arrays of a store, as zarr describes and reads them.
+
+Knows: zarr, its codecs. Does not know: what the numbers mean, manifests, how shards are filled.
+
+Zarr has no checksum unless it is named.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec
+
+from cotswold.data.store.layout import (
+    GROUP,
+    LABELS,
+    LABELS_IN_CHUNK,
+    LENGTHS,
+    PICTURES,
+    ROOT,
+    ShardSize,
+    tiles,
+)
+from cotswold.geometry import MapShape
+
+
+def begin(path: Path) -> None:
+    """Make the group that holds the splits."""
+    if not (path / ROOT).exists():
+        zarr.create_group(path / GROUP, zarr_format=3)
+
+
+def create(path: Path, pictures: int, shape: MapShape, dtype: str, size: ShardSize) -> None:
+    """Make the arrays of one split, empty; those of an interrupted preparation stay as they are."""
+    (rows, columns), (tall, wide) = tiles(shape.height, shape.width)
+    if (path / PICTURES / "zarr.json").exists():
+        opened(path / PICTURES, "r+").resize((pictures, shape.channels, shape.height, shape.width))
+    else:
+        zarr.create_array(
+            path,
+            name=PICTURES,
+            shape=(pictures, shape.channels, shape.height, shape.width),
+            chunks=(size.chunk, shape.channels, tall, wide),
+            shards=(size.samples, shape.channels, rows * tall, columns * wide),
+            dtype=dtype,
+            filters=None,
+            compressors=[Crc32cCodec()],
+            fill_value=0,
+            dimension_names=["image", "channel", "y", "x"],
+            config={"write_empty_chunks": True},
+        )
+
+
+def write_labels(path: Path, labels: NDArray[Any]) -> None:
+    """Write the labels of one split, or its regression targets, whole."""
+    _write(path, LABELS, labels)
+
+
+def write_lengths(path: Path, lengths: NDArray[np.int64]) -> None:
+    """Write how many frames each sequence of one split has."""
+    _write(path, LENGTHS, lengths)
+
+
+def _write(path: Path, name: str, values: NDArray[Any]) -> None:
+    array = zarr.create_array(
+        path,
+        name=name,
+        shape=values.shape,
+        chunks=(LABELS_IN_CHUNK, *values.shape[1:]),
+        dtype=values.dtype,
+        filters=None,
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+        overwrite=True,
+        config={"write_empty_chunks": True},
+    )
+    array[:] = values
+
+
+def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:
+    """An array of a store."""
+    array = zarr.open_array(path, mode=mode, zarr_format=3)
+    return array.with_config({"write_empty_chunks": True}) if mode != "r" else array

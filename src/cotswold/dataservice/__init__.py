@@ -1,0 +1,1 @@
+"""Data servers: processes that read, augment and serve training samples."""

@@ -1,0 +1,375 @@
+"""Epochs that trainers draw together: who has which samples, in the head of a pool.
+
+Knows: trainers by name, their sessions, batches as ranges of places. Does not know: what a sample is, in
+which order places follow each other, sockets, who lives.
+
+    batch      what happens                                               next
+    free       a trainer has room                                         dealt
+    dealt      `take`                                                     taken: no other trainer gets it
+    dealt      its trainer is gone, or leaves                             free
+    dealt      another trainer has nothing left, and nothing is free      free: it is recalled, once
+    taken      `handed`                                                   delivered
+    taken      its trainer leaves without having handed it to its loop    free
+    taken      its trainer is gone                                       died with it; free if at least once
+    free       the epoch is over                                          left out
+
+The ledger is `Samples`. Two servers are played before it: one has what is taken, one what was handed over. So
+what is counted was delivered, and what is torn had been taken by a trainer that died: nobody knows whether
+its loop has had it.
+
+An epoch is over once somebody has nothing left, nothing is free, and everything that is dealt is taken (or,
+at least once, delivered). It has ended early once nobody draws it, and somebody draws a later one.
+
+Both sides say in each message how everything stands, so that a message may be lost, doubled and overtaken.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cotswold.shards.core.sample_ledger import Account, Samples
+from cotswold.wire import Dealt, Draw, Ranges, Send
+from cotswold.wire.ranges import common, joined
+
+_Range = tuple[int, int]
+_MOST = 64
+"""Batches that a trainer has at a time, at most."""
+_KEPT = 1000
+"""Epochs of a stream that are remembered."""
+_TRAINERS = 10_000
+"""Trainers that have ended and are remembered, so that a message of theirs that comes late begins nothing."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What has become of the samples of one epoch so far."""
+
+    stream: str
+    epoch: int
+    samples: int
+    delivered: int
+    """Handed to loops."""
+    died: int
+    """Taken by trainers that were gone then: nobody knows whether their loops have had them."""
+    left_out: int
+    """By an early end."""
+    dealt: int
+    """With trainers now."""
+    free: int
+    """That nobody has."""
+    dealt_again: int
+    """That trainers have given back, or had not taken when they died."""
+    is_over: bool
+    by: dict[str, int]
+    """What each trainer's loop has had."""
+
+
+@dataclass(frozen=True)
+class StreamTotals:
+    """What has become of the samples of all epochs of a stream so far, as `Drawn` has it of one."""
+
+    stream: str
+    epoch: int
+    """The newest."""
+    delivered: int
+    died: int
+    left_out: int
+    dealt_again: int
+    dealt: int
+    """With trainers now."""
+    free: int
+    """That nobody has, of epochs that are not over."""
+
+
+@dataclass
+class _Session:
+    """One pass of a trainer."""
+
+    name: str
+    number: int
+    key: int
+    """In the ledger."""
+    want: int = 1
+    most: int = 1
+    batches: dict[_Range, float] = field(default_factory=dict)
+    """All that are dealt and not delivered, and since when."""
+    taken: set[_Range] = field(default_factory=set)
+    heard: int = 0
+    told: int = 0
+    knows_end: bool = False
+
+    @property
+    def untaken(self) -> list[_Range]:
+        """Of its batches, in order."""
+        return [each for each in self.batches if each not in self.taken]
+
+
+@dataclass
+class _Epoch:
+    stream: _Stream
+    ledger: Samples
+    sessions: dict[tuple[str, int], _Session] = field(default_factory=dict)
+    recalled: Ranges = ()
+    """What was recalled once stays with whoever has it."""
+    by: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return self.ledger.is_stopped
+
+    def hear(self, session: _Session, draw: Draw) -> None:
+        """What a trainer has done."""
+        session.heard, session.want, session.most = draw.number, draw.want, draw.most
+        handed = joined([each for each in draw.handed if each in session.batches])
+        session.taken.update(each for each in draw.take if each in session.batches)
+        for each in draw.handed:
+            if session.batches.pop(each, None) is not None:
+                session.taken.discard(each)
+                self.by[session.name] = self.by.get(session.name, 0) + each[1] - each[0]
+        self.ledger.said(session.key, [(joined(session.taken, handed), ()), (handed, ())])
+
+    def end(self, session: _Session, *, is_dead: bool) -> None:
+        """A session is over."""
+        del self.sessions[session.name, session.number]
+        died = joined(session.taken) if is_dead and not self.stream.at_least_once else ()
+        self.ledger.ended(session.key, [(died, ()), ((), died)])
+
+    def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
+        """Deal what there is room for; whether anything is new for the session."""
+        had = len(session.batches)
+        while len(session.batches) < session.most and not self.is_over:
+            given = self.ledger.hand_out(session.key, session.want)
+            if given is None:
+                if session.batches or not self._recall(now, recall_seconds):
+                    break
+                continue
+            session.batches[given] = now
+        if not session.batches and not self.is_over and self._is_at_end():
+            self.ledger.stop()
+        is_news = len(session.batches) > had or (self.is_over and not session.knows_end)
+        session.knows_end = self.is_over
+        return is_news
+
+    def _is_at_end(self) -> bool:
+        if self.ledger.free:
+            return False
+        if self.stream.at_least_once:
+            return not self.ledger.open
+        return not any(each.untaken for each in self.sessions.values())
+
+    def _recall(self, now: float, seconds: float) -> bool:
+        """Free a batch that its trainer has not taken for so long; whether there was one."""
+        for session in sorted(self.sessions.values(), key=lambda each: -len(each.batches)):
+            for batch in reversed(session.untaken):
+                if now - session.batches[batch] >= seconds and not common((batch,), self.recalled):
+                    del session.batches[batch]
+                    self.recalled = joined(self.recalled, (batch,))
+                    self.ledger.recalled(session.key, (batch,))
+                    return True
+        return False
+
+
+@dataclass
+class _Stream:
+    name: str
+    what: tuple[tuple[str, str], ...]
+    samples: int
+    at_least_once: bool
+    epochs: dict[int, _Epoch] = field(default_factory=dict)
+    forgotten: int = -1
+    """The newest epoch that is not remembered any more."""
+    past: Account = field(default_factory=Account)
+    """Of all that are not."""
+
+    @property
+    def newest(self) -> int:
+        return max(self.epochs, default=self.forgotten)
+
+    def differs(self, draw: Draw) -> str:
+        """How a trainer wants something else; empty where it does not."""
+        if draw.at_least_once != self.at_least_once:
+            how = "at least once" if self.at_least_once else "once at most"
+            return f"the stream {self.name!r} delivers each sample {how}, and this trainer asks otherwise"
+        ours, theirs = ({**dict(each.what), "samples": str(each.samples)} for each in (self, draw))
+        apart = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        if apart:
+            has, wants = (", ".join(f"{name} {each.get(name)}" for name in apart) for each in (ours, theirs))
+            return (
+                f"the stream {self.name!r} hands out {has}, and this trainer wants {wants}; take another "
+                "name for another stream"
+            )
+        return ""
+
+    def epoch_of(self, wanted: int) -> _Epoch:
+        """An epoch, or the one that is on."""
+        number = wanted
+        if number < 0:
+            on = self.epochs.get(self.newest)
+            number = self.newest if on is not None and not on.is_over else self.newest + 1
+        if number not in self.epochs:
+            self.epochs[number] = _Epoch(self, Samples(self.samples, number))
+        return self.epochs[number]
+
+    def end_early(self) -> None:
+        """What nobody draws any more, since a later epoch is on, is over."""
+        for number, each in self.epochs.items():
+            if number < self.newest and not each.sessions and not each.is_over:
+                each.ledger.stop()
+        for number in sorted(self.epochs)[: max(0, len(self.epochs) - _KEPT)]:
+            if self.epochs[number].sessions:
+                break
+            self.past = self.past + self.epochs.pop(number).ledger.total
+            self.forgotten = max(self.forgotten, number)
+
+    @property
+    def totals(self) -> StreamTotals:
+        """Of all epochs."""
+        ledgers = [each.ledger for each in self.epochs.values()]
+        total = sum((each.total for each in ledgers), self.past)
+        return StreamTotals(
+            self.name,
+            self.newest,
+            total.counted,
+            total.torn,
+            total.left_out,
+            total.lost,
+            sum(each.open for each in ledgers),
+            sum(each.free for each in ledgers if not each.is_stopped),
+        )
+
+
+class Sharing:
+    """All streams of a pool."""
+
+    def __init__(self, recall_seconds: float = 1.0) -> None:
+        """``recall_seconds``: for so long a batch stays with a trainer that does not take it, where another
+        one has nothing left."""
+        self._recall_seconds = recall_seconds
+        self._streams: dict[str, _Stream] = {}
+        self._sessions: dict[tuple[str, int], _Epoch] = {}
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """The newest session of each trainer that has ended, of so many trainers."""
+        self._keys = 0
+
+    @property
+    def accounts(self) -> tuple[Drawn, ...]:
+        """Of each epoch of each stream."""
+        return tuple(_account(epoch) for epoch in self._epochs())
+
+    @property
+    def totals(self) -> tuple[StreamTotals, ...]:
+        """Of each stream."""
+        return tuple(each.totals for each in self._streams.values())
+
+    def receive(self, draw: Draw, now: float) -> list[Send]:
+        """What a trainer says that is there."""
+        at = draw.name, draw.session
+        if at not in self._sessions:
+            if draw.session <= self._ended.get(draw.name, 0):
+                return [_ended(draw)]
+            why = self._join(draw)
+            if why:
+                return [_ended(draw, why)]
+        epoch = self._sessions[at]
+        session = epoch.sessions[at]
+        if draw.number <= session.heard:
+            return []
+        epoch.hear(session, draw)
+        if draw.leaves:
+            self._end(at, is_dead=False)
+            return [_ended(draw), *self._deal(epoch, now)]
+        return self._deal(epoch, now, session)
+
+    def gone(self, name: str, now: float) -> list[Send]:
+        """A trainer is gone."""
+        sends: list[Send] = []
+        for at in [each for each in self._sessions if each[0] == name]:
+            epoch = self._sessions[at]
+            self._end(at, is_dead=True)
+            sends += self._deal(epoch, now)
+        return sends
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed."""
+        return [send for epoch in self._epochs() if epoch.sessions for send in self._deal(epoch, now)]
+
+    def _epochs(self) -> Iterator[_Epoch]:
+        return (epoch for stream in self._streams.values() for epoch in stream.epochs.values())
+
+    def _join(self, draw: Draw) -> str:
+        """Begin a session; why not, where there is none."""
+        if draw.samples < 1 or draw.want < 1 or not 0 < draw.most <= _MOST or draw.epoch < -1:
+            return (
+                f"{draw.most} batches of {draw.want} of {draw.samples} samples are none of epoch {draw.epoch}"
+            )
+        stream = self._streams.setdefault(
+            draw.stream, _Stream(draw.stream, draw.what, draw.samples, draw.at_least_once)
+        )
+        why = stream.differs(draw)
+        if why:
+            return why
+        if 0 <= draw.epoch <= stream.forgotten:
+            return f"epoch {draw.epoch} is over and forgotten; {stream.newest} was the last"
+        epoch = stream.epoch_of(draw.epoch)
+        self._keys += 1
+        epoch.sessions[draw.name, draw.session] = _Session(draw.name, draw.session, self._keys)
+        self._sessions[draw.name, draw.session] = epoch
+        stream.end_early()
+        return ""
+
+    def _end(self, at: tuple[str, int], *, is_dead: bool) -> None:
+        epoch = self._sessions.pop(at)
+        epoch.end(epoch.sessions[at], is_dead=is_dead)
+        self._ended[at[0]] = max(at[1], self._ended.get(at[0], 0))
+        self._ended.move_to_end(at[0])
+        if len(self._ended) > _TRAINERS:
+            self._ended.popitem(last=False)
+        epoch.stream.end_early()
+
+    def _deal(self, epoch: _Epoch, now: float, answered: _Session | None = None) -> list[Send]:
+        """Deal to all what there is; ``answered`` hears how it stands in any case."""
+        sessions = list(epoch.sessions.values())
+        news = [each for each in sessions if epoch.deal(each, now, self._recall_seconds) or each is answered]
+        return [_told(epoch, each) for each in news]
+
+
+def _told(epoch: _Epoch, session: _Session) -> Send:
+    session.told += 1
+    said = Dealt(
+        epoch.stream.name,
+        session.number,
+        session.told,
+        session.heard,
+        epoch.ledger.epoch,
+        tuple(session.batches),
+        tuple(each for each in session.batches if each in session.taken),
+        epoch.is_over,
+        False,
+    )
+    return Send(session.name, said)
+
+
+def _ended(draw: Draw, why: str = "") -> Send:
+    return Send(
+        draw.name, Dealt(draw.stream, draw.session, 0, draw.number, draw.epoch, (), (), False, True, why)
+    )
+
+
+def _account(epoch: _Epoch) -> Drawn:
+    ledger = epoch.ledger
+    account = ledger.total
+    return Drawn(
+        epoch.stream.name,
+        ledger.epoch,
+        ledger.samples,
+        account.counted,
+        account.torn,
+        account.left_out,
+        ledger.open,
+        ledger.free,
+        account.lost,
+        ledger.is_stopped,
+        dict(epoch.by),
+    )

@@ -1,0 +1,1 @@
+"""Processes of data servers, and the client of a training process."""

@@ -1,0 +1,58 @@
+"""Messages of data servers as tensors.
+
+Knows: buffers, shapes, types of numbers. Does not know: who sends them, what was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+import torch
+
+from cotswold.data.loading.batching import Batch
+from cotswold.errors import MachineError
+from cotswold.wire import Supplied
+
+
+def batches_of(
+    supplied: Supplied, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
+) -> list[Batch]:
+    """The tensors of a message, none of which is a part of another one. Samples lie in its memory where
+    ``is_lent`` says so of their array, which lives as long as any of these; else, as labels always, they are
+    copied. Raises MachineError for what is no batches of samples of so many bytes."""
+    classes = len(supplied.targets) == 1
+    try:
+        samples, labels = supplied.buffers
+        assert isinstance(samples, bytes | bytearray | memoryview), "as messages are read"
+        assert isinstance(labels, bytes | bytearray | memoryview), "as messages are read"
+        count = supplied.batches
+        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1] * count:
+            raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
+        values = _array(samples, np.dtype(np.float32), (count, *supplied.shape))
+        kind = np.dtype(np.int64 if classes else np.float32)
+        targets = _array(labels, kind, (count, *supplied.targets))
+        stays = values.flags.writeable and is_lent(values)
+        parts = values.reshape(count, *supplied.shape)
+        return [
+            (
+                torch.from_numpy(part if stays else part.copy()).permute(3, 2, 0, 1),
+                torch.from_numpy(target.copy()),
+            )
+            for part, target in zip(parts, targets.reshape(count, *supplied.targets), strict=True)
+        ]
+    except (ValueError, RuntimeError) as error:
+        raise MachineError(f"{supplied.server} sent no batch ({error}); is it of another version?") from error
+
+
+def _array(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The numbers in a buffer, one after the other; every array that is a part of them refers to this one."""
+    if len(memoryview(buffer).cast("B")) != prod(shape) * dtype.itemsize:
+        raise ValueError(f"{memoryview(buffer).nbytes} bytes for {shape}")
+    return np.frombuffer(buffer, dtype)
+
+
+def window_bytes(shape: tuple[int, int, int]) -> int:
+    """Bytes of a sample (channel, y, x) in a batch."""
+    return 4 * prod(shape)

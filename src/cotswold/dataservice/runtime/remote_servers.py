@@ -1,0 +1,241 @@
+"""Data servers that this machine lends to a pool whose head is elsewhere.
+
+Knows: processes, the endpoint, what the head says to whoever asks. Does not know: what is served, who trains.
+
+Whoever lends has servers of its own started and watched, as a pool has. They say what they do to the head and
+to the lender, and end when either does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from cotswold import wire as m
+from cotswold.dataservice.core.pool import Supplier
+from cotswold.dataservice.runtime.pool import KIND, PRELOADED, PoolSettings, PoolStatus, lines_of
+from cotswold.dataservice.runtime.server_supervision import DataListening
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Call, ForkServer, Processes, Token
+from cotswold.host.token import VARIABLE
+from cotswold.processes.coordinator_loop import OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach, own_host
+from cotswold.processes.process_group import Staff
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport.address import Address
+from cotswold.transport.host_names import address_of
+from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+_START_SECONDS = 60.0
+"""For so long it is waited until the pool says what it serves: its first server may read a store before."""
+_ATTEND_SECONDS = 1.0
+_END_SECONDS = 2.0
+"""Between the end of a connection to the head and a server's word that the head has ended it."""
+_LEAVE_SECONDS = 5.0
+"""For so long it is waited until servers have left."""
+
+
+class _Conversation(DataListening):
+    """Whatever the lender hears."""
+
+    def __init__(
+        self, post: Post, staff: Staff, where: str, settings: PoolSettings, on_event: OnEvent
+    ) -> None:
+        super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
+        self.where = where
+        self.offers: dict[str, Supplier] = {}
+        self.is_over = False
+        """Whether the pool has ended in good order."""
+        self._is_leaving = False
+        self._lost: tuple[float, str] | None = None
+
+    @property
+    def ends(self) -> Mapping[str, str]:
+        """Why servers ended."""
+        return dict(self._ends)
+
+    def leave(self) -> None:
+        """Have all servers leave the pool, and end."""
+        self._is_leaving = True
+        self.staff.start_no_more()
+        there = set(self.offers)
+        for name in there:
+            self.post.send(name, Finish())
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        while any(map(self.staff.is_watched, there)) and time.monotonic() < deadline:
+            self._hear(self.tick_seconds)
+        self._end((), ())
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case m.Offer() if message.name == sender and self.staff.is_watched(sender):
+                now = time.monotonic()
+                self._serves(sender, now)
+                self.offers[sender] = Supplier(message, now)
+            case m.Depart() if sender in self.offers:
+                self.is_over = True
+            case _:
+                pass
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        self.offers.pop(name, None)
+        return ()
+
+    def _visitor_lost(self, name: str, why: str) -> None:
+        if name == m.POOL:
+            self._lost = (time.monotonic(), why)
+
+    def _tell_end(self, name: str, why: str) -> None:
+        if not self.is_over and not self._is_leaving:
+            super()._tell_end(name, why)
+
+    def _tick(self, now: float) -> None:
+        if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
+            raise TroubleError(
+                f"the head of {self.where} is lost ({self._lost[1]}); lend again once it serves again"
+            )
+        if self.is_over or self._lost is not None:
+            return
+        self._look_after_servers(now)
+        self.staff.tick(now)
+        if self.staff.is_hopeless:
+            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            raise TroubleError(f"every data server of this machine is dead{last}")
+
+
+class Lending:
+    """Data servers that are lent; use in a ``with`` statement, or `close`. One thread uses it."""
+
+    def __init__(self, conversation: _Conversation, resources: ExitStack) -> None:
+        self._conversation, self._resources = conversation, resources
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the pool has ended, and so have the servers."""
+        return self._conversation.is_over
+
+    def proceed(self, seconds: float) -> None:
+        """Lend for so long, at most; raises TroubleError where the head is lost, or every server is dead and
+        no more are started."""
+        deadline = time.monotonic() + seconds
+        self._conversation.wait(lambda: self.is_over or time.monotonic() >= deadline)
+
+    def status(self) -> PoolStatus:
+        """Where the servers of this machine are; who trains is known to the head."""
+        spoken, staff = self._conversation, self._conversation.staff
+        refused = dict(spoken.post.endpoint.refused)
+        return PoolStatus(lines_of(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
+
+    def close(self) -> None:
+        """Leave the pool, and end all."""
+        self._conversation.leave()
+        self._resources.close()
+        remove_left_folders()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_lending(
+    head: tuple[str, int],
+    settings: PoolSettings,
+    store: str,
+    work: str,
+    arguments_of: Callable[[str], Mapping[str, object]],
+    *,
+    token: Token,
+    processes: Processes | None = None,
+    on_event: OnEvent = lambda kind, more: None,
+) -> Lending:
+    """Start data servers for the pool whose head listens at ``head`` (host and port).
+
+    ``store`` is the identity of what they serve. ``arguments_of`` is told what the pool serves
+    (`Roster.terms`) and gives the arguments of ``work``, or raises UserError where that is not what is here.
+    ``settings.host`` and ``port`` mean nothing: this machine is reached at the address from which it reaches
+    the head. Raises UserError for another token or store, MachineError where nobody answers or processes
+    cannot be started.
+    """
+    host = address_of(*head)
+    where = f"the pool of data servers at {head[0]}:{head[1]}"
+    at_port = str(Address.at_port(host, head[1]))
+    name = f"lender-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{secrets.token_hex(3)}"
+    with ExitStack() as opened:
+        resources = ExitStack()
+        opened.push(resources)
+        if processes is None:
+            own = ForkServer(PRELOADED)
+            resources.callback(own.close)
+            processes = own
+        endpoint = Endpoint(token, name, host=own_host(host), encrypt=settings.encrypt)
+        opened.callback(endpoint.close)
+        post = Post(endpoint)
+        endpoint.connect(m.POOL, at_port)
+        arguments = arguments_of(_terms(post, name, store, where))
+        reach = Reach.of(settings.processes, host)
+
+        def call_of(server: str) -> Call:
+            told = {
+                "name": server,
+                "pool": at_port,
+                "work": work,
+                "arguments": dict(arguments),
+                "reach": reach.said(),
+                "threads": settings.threads,
+                "beat_seconds": settings.beat_seconds,
+                "lender": (name, endpoint.address),
+            }
+            return Call(
+                server, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}
+            )
+
+        staff = Staff(
+            processes,
+            endpoint,
+            call_of,
+            restarts=settings.restarts,
+            kind=f"{KIND}-{name.removeprefix('lender-')}",
+        )
+        opened.callback(staff.close)
+        conversation = _Conversation(post, staff, where, settings, on_event)
+        staff.hire(settings.servers)
+        opened.pop_all()
+        return Lending(conversation, resources)
+
+
+def _terms(post: Post, name: str, store: str, where: str) -> str:
+    """What the head says that it serves."""
+    attend = m.Attend(name, post.endpoint.address, store, 0)
+    deadline, asked = time.monotonic() + _START_SECONDS, float("-inf")
+    while (now := time.monotonic()) < deadline:
+        if now - asked >= _ATTEND_SECONDS:
+            asked = now
+            post.send(m.POOL, attend)
+        match post.receive(_ATTEND_SECONDS):
+            case Letter(sender, m.Roster() as roster) if sender == m.POOL and roster.why:
+                raise UserError(
+                    f"{roster.why.replace('this trainer learns from', 'this machine has')}; prepare the same "
+                    "samples here by the same recipe, or copy the store"
+                )
+            case Letter(sender, m.Roster() as roster) if sender == m.POOL and roster.terms:
+                post.send(m.POOL, m.Depart(name))
+                return roster.terms
+            case Lost(peer, why) if peer == m.POOL and "token" in why:
+                raise UserError(f"{where} has another token; give its own: --token-file, or {VARIABLE}")
+            case Lost(peer, why) if peer == m.POOL:
+                raise MachineError(f"{where} cannot be joined: {why}")
+            case _:
+                pass
+    raise MachineError(f"{where} does not say what it serves; see whether its servers run")

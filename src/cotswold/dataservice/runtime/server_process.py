@@ -1,0 +1,294 @@
+"""A data server: makes batches that trainers ask for.
+
+Knows: endpoints, the queue of a server, threads. Does not know: what a batch is made of.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from cotswold import wire as m
+from cotswold.dataservice.core.server_queue import Job, Supplying
+from cotswold.errors import CotswoldError, MachineError, UserError, told
+from cotswold.host import keep_freed_bytes, wake_pipe
+from cotswold.host.processes import function_of
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.transport import Lost, Ready, Roads
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import Letter, Post
+
+_TICK_SECONDS = 0.2
+_AHEAD = 2
+"""Requests that are with the threads, a thread: one is made, one waits."""
+_WAITING_BYTES = 5 << 29
+"""Answers that a trainer has not taken, at most. One that asks as `DataClient` does has two batches of the
+greatest length and what its loop holds in shared memory, and so never comes as far."""
+_LITTLE_BYTES = 1 << 20
+"""What a message has besides a batch, at most."""
+
+
+class Cache(Protocol):
+    """What is said of a cache."""
+
+    hits: int
+    misses: int
+    bytes: int
+    bytes_most: int
+
+
+@runtime_checkable
+class DataWork(Protocol):
+    """What a data server computes; several threads ask at once."""
+
+    @property
+    def terms(self) -> str:
+        """JSON: what is served."""
+        ...
+
+    @property
+    def cache(self) -> Cache:
+        """What is kept in memory."""
+        ...
+
+    def batches(
+        self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of rows ``(batch, image)``: samples ``(batch, image, channel, y, x)``, each batch images last and
+        beside the next one, and labels ``(batch, image, ...)``. Raises CotswoldError."""
+        ...
+
+
+def main(
+    *,
+    name: str,
+    pool: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int = 1,
+    beat_seconds: float = 1.0,
+    slow_seconds: float = 0.0,
+    lender: tuple[str, str] | None = None,
+) -> int:
+    """The life of the data server called ``name``, the head of whose pool is at the address ``pool``.
+
+    ``work`` (``"module:function"``) makes a `DataWork` of ``arguments``; ``reach`` are the fields of `Reach`;
+    so many ``threads`` make batches. The token is in the environment. ``slow_seconds``: what each batch takes
+    longer, to try what a slow server does. ``lender``: name and address of whoever lends it to a pool of
+    another machine; it hears what the head hears, and ends it. Raises MachineError where the head or the
+    lender ends first.
+    """
+    torch.set_num_threads(1)
+    keep_freed_bytes()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the head ends it
+    made = function_of(work)(**arguments)
+    if not isinstance(made, DataWork):
+        raise UserError(f"{work} makes a {type(made).__name__}, which makes no batches")
+    with own_endpoint(name, Reach(**reach)) as endpoint:
+        endpoint.connect(m.POOL, pool)
+        if lender is not None:
+            endpoint.connect(*lender)
+        told = (m.POOL,) if lender is None else (m.POOL, lender[0])
+        server = DataServer(name, made, Post(endpoint), threads, beat_seconds, slow_seconds, told)
+        try:
+            server.serve()
+        finally:
+            server.close()
+    return 0
+
+
+class DataServer:
+    """One server; `serve` until the head says that it is over."""
+
+    def __init__(
+        self,
+        name: str,
+        work: DataWork,
+        post: Post,
+        threads: int,
+        beat_seconds: float,
+        slow_seconds: float = 0.0,
+        told: Sequence[str] = (m.POOL,),
+    ) -> None:
+        """``told``: who hears of it in each beat, the head and the lender; either may end it, and the other
+        one hears of that."""
+        self._told = told
+        self._name, self._work, self._post = name, work, post
+        self._machine = Supplying(name)
+        self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
+        self._beaten = float("-inf")
+        self._supplied, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._under_way = 0
+        self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
+        self._woken, self._wake = wake_pipe()
+        post.endpoint.watch(self._woken)
+        assert not isinstance(post.endpoint, Roads), "a data server has one road"
+        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # which are bounded here
+        self._sample_bytes = 0.0
+        """Of an answer, at most so far."""
+        self._threads = [
+            threading.Thread(target=self._run, name=f"making-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def serve(self) -> None:
+        """Answer until it is over; raises MachineError where the head is lost, or does not want it."""
+        while self._attend(self._post.receive(_TICK_SECONDS)):
+            self._tell_made()
+            self._give_out()
+            now = time.monotonic()
+            if now - self._beaten >= self._beat_seconds:
+                self._beaten = now
+                offer = self._offer()
+                for each in self._told:
+                    self._post.send(each, offer)
+
+    def close(self) -> None:
+        """End the threads."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _attend(self, event: object) -> bool:
+        match event:
+            case Letter(sender, m.Dismiss(_, why)) if sender == m.POOL:
+                if why:
+                    raise MachineError(f"{self._name} was told to go: {why}")
+                return False
+            case Letter(sender, Finish()) if sender in self._told:
+                for other in self._told:
+                    if other != sender:
+                        self._post.send(other, m.Depart(self._name))
+                return False
+            case Letter(sender, message) if isinstance(message, m.Ask | m.Cancel):
+                for each in self._machine.receive(sender, message):
+                    self._post.send(each.to, each.message)
+            case Ready():
+                with suppress(BlockingIOError):
+                    os.read(self._woken, 4096)
+            case Lost(peer, why) if peer == m.POOL:
+                raise MachineError(f"{self._name} lost the head of its pool ({why})")
+            case Lost(peer, why) if peer in self._told:
+                raise MachineError(f"{self._name} lost {peer}, which lends it ({why})")
+            case Lost(peer, _):
+                self._machine.lost(peer)
+            case _:
+                pass
+        return True
+
+    def _give_out(self) -> None:
+        """Have threads make what is next."""
+        while self._under_way < _AHEAD * len(self._threads):
+            job = self._machine.next()
+            if job is None:
+                return
+            if self._is_full(job.trainer, round(self._sample_bytes * job.ask.samples)):
+                self._refuse(job, "")  # before it is made
+                continue
+            self._under_way += 1
+            self._jobs.put(job)
+
+    def _is_full(self, trainer: str, more_bytes: int) -> bool:
+        """Whether a trainer does not take what it has asked for."""
+        waiting = self._post.endpoint.waiting_bytes(trainer)
+        return waiting > 0 and waiting + more_bytes > _WAITING_BYTES
+
+    def _refuse(self, job: Job, why: str) -> None:
+        if self._machine.done(job):
+            self._post.send(job.trainer, m.Unsupplied(self._name, job.ask.number, why))
+
+    def _tell_made(self) -> None:
+        while self._made:
+            job, found, seconds = self._made.popleft()
+            self._under_way -= 1
+            self._seconds += seconds
+            if isinstance(found, str):
+                self._refuse(job, found)
+                continue
+            size = sum(each.numel() * each.element_size() for each in found)
+            self._sample_bytes = max(self._sample_bytes, size / max(1, job.ask.samples))
+            most = self._post.endpoint.message_bytes - _LITTLE_BYTES
+            if size > most:
+                self._refuse(job, f"a batch of {size} bytes is too long for a message; {most} bytes fit")
+            elif self._is_full(job.trainer, size):
+                self._refuse(job, "")
+            elif self._machine.done(job):
+                self._supplied += job.ask.samples
+                self._batches += job.ask.batches
+                self._sent_bytes += size
+                self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
+
+    def _offer(self) -> m.Offer:
+        cache = self._work.cache
+        return m.Offer(
+            self._name,
+            self._post.endpoint.address,
+            self._work.terms,
+            self._supplied,
+            self._seconds,
+            cache.hits,
+            cache.misses,
+            cache.bytes,
+            cache.bytes_most,
+            self._machine.waiting,
+            self._batches,
+            self._sent_bytes,
+        )
+
+    # --- in the threads ---
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            began = time.perf_counter()
+            found: tuple[torch.Tensor, torch.Tensor] | str
+            try:
+                if self._slow_seconds:
+                    time.sleep(self._slow_seconds)
+                rows = np.frombuffer(buffer_of(job.ask.buffers), np.int64)
+                ask = job.ask
+                if len(rows) != ask.samples or ask.batches < 1 or ask.samples % ask.batches:
+                    raise UserError(
+                        f"{len(rows)} rows where {ask.samples} in {ask.batches} batches were announced"
+                    )
+                found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1))
+            except CotswoldError as error:
+                found = str(error) or type(error).__name__
+            except BaseException as error:  # a transform of somebody's own may raise anything
+                found = told(error) or type(error).__name__
+            self._made.append((job, found, time.perf_counter() - began))
+            with suppress(BlockingIOError):  # it has been woken often enough
+                os.write(self._wake, b"!")
+            del job, found
+
+
+def buffer_of(buffers: tuple[object, ...]) -> memoryview:
+    """The only buffer of a message; raises UserError for none."""
+    if len(buffers) != 1 or not isinstance(buffers[0], bytes | bytearray | memoryview):
+        raise UserError("a request without rows")
+    return memoryview(buffers[0])
+
+
+def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.Supplied:
+    """Batches as a message, of which nothing is copied: each is images last, and beside the next one."""
+    last = samples.permute(0, 3, 4, 2, 1).numpy()
+    return m.Supplied(
+        server,
+        number,
+        tuple(last.shape[1:]),
+        tuple(labels.shape[1:]),
+        (last.data.cast("B"), labels.numpy().data.cast("B")),
+        len(last),
+    )

@@ -1,0 +1,61 @@
+"""Hears the data servers that this machine has started, for their pool or for that of another machine.
+
+Knows: the endpoint, the staff, clocks. Does not know: what is served, who trains, where the head is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from cotswold.processes.coordinator_loop import Listening, OnEvent
+from cotswold.processes.process_group import Staff
+from cotswold.wire.messenger import Post
+
+_PAUSE_SECONDS = 1.0
+
+
+class DataListening(Listening):
+    """What whoever starts data servers hears; those that hang are killed, and others take their places."""
+
+    def __init__(
+        self, post: Post, staff: Staff, start_seconds: float, silent_seconds: float, on_event: OnEvent
+    ) -> None:
+        """``start_seconds``: after which a server that has said nothing yet hangs, ``silent_seconds``: one
+        that has."""
+        super().__init__(post, staff, on_event)
+        self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
+        self._begun: dict[str, float] = {}
+        """Since when servers that have said nothing yet are there."""
+        self._heard: dict[str, float] = {}
+        """When the others were heard last."""
+        self._last = time.monotonic()
+
+    def _serves(self, name: str, now: float) -> None:
+        """A server of this machine says what it serves."""
+        if name not in self._heard:
+            self.staff.joined(name)
+            self._on_event("data_server", {"name": name})
+        self._heard[name] = now
+
+    def _look_after_servers(self, now: float) -> float:
+        """Kill servers that hang; for how long this process stood still meanwhile, which counts for none."""
+        stood, self._last = now - self._last, now
+        stood = stood if stood > _PAUSE_SECONDS else 0.0
+        self._give_up_lost(now)
+        there = self.staff.workers
+        self._heard = {name: min(now, since + stood) for name, since in self._heard.items() if name in there}
+        begun = {name: since + stood for name, since in self._begun.items()}
+        self._begun = {name: begun.get(name, now) for name in there if name not in self._heard}
+        for name in there:
+            since, most = self._heard.get(name), self._silent_seconds
+            if since is None:
+                since, most = self._begun[name], self._start_seconds
+            if now - since > most:
+                self.staff.kill(name, f"said nothing for {most:g} s, and was ended")
+        return stood
+
+
+def told(kind: str, more: Mapping[str, object]) -> str:
+    """An event of data servers, in words."""
+    return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"

@@ -1,0 +1,1 @@
+"""Channels between processes of one host: shared memory, TCP, tagged messages."""

@@ -1,0 +1,150 @@
+"""Where processes of a run are: each writes the stacks of its threads when a signal asks for them.
+
+Knows: signals, what Linux says of processes in /proc. Does not know: runs, what processes do.
+
+A process that hangs, in a library too, writes its stacks: no Python of its own is needed for it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotswold.files import open_file, open_reading, real_folder
+from cotswold.host.process_info import family, letter_of
+
+SIGNAL = signal.SIGUSR2
+_PROC = Path("/proc")
+_WAIT_SECONDS = 3.0
+_QUIET_SECONDS = 0.2
+"""Nobody has written for so long: all have."""
+_BYTES_MAX = 1 << 18
+_STATES = {"T": "is stopped", "t": "is stopped by a debugger", "D": "waits for a disk", "Z": "has ended"}
+
+
+def answer_at(descriptor: int) -> None:
+    """Have this process write its stacks to a descriptor whenever it is asked."""
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=True)
+
+
+@contextmanager
+def answering_into(path: Path) -> Iterator[None]:
+    """Have this process write its stacks into a file, for a `with` block; where it is empty then it goes.
+
+    A process that handles the signal itself is left alone.
+    """
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        yield
+        return
+    had_folder = path.parent.is_dir()
+    real_folder(path.parent)
+    file = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        answer_at(file)
+        yield
+    finally:
+        faulthandler.unregister(SIGNAL)
+        is_empty = os.fstat(file).st_size == 0
+        os.close(file)
+        if is_empty:
+            path.unlink(missing_ok=True)
+            if not had_folder:
+                with suppress(OSError):  # others have written there
+                    path.parent.rmdir()
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """What processes that write into one file have answered."""
+
+    name: str
+    """That of the file, without its ending."""
+    processes: tuple[int, ...]
+    text: str
+    """Empty where they did not answer."""
+    states: tuple[str, ...]
+    """What is to be known of those processes: that one is stopped."""
+
+
+def is_known_here() -> bool:
+    """Whether this system says what processes do."""
+    return (_PROC / "self" / "stat").exists()
+
+
+def state_of(process: int) -> str:
+    """What the system says of a process, in words; empty where that is nothing special."""
+    return _STATES.get(letter_of(process), "")
+
+
+def ask(process: int, own: Path, logs: Path) -> list[Stacks]:
+    """Have a process, which writes into ``own``, and all that it has started write their stacks.
+
+    The others print into files of the folder ``logs``; processes that print elsewhere, or do not listen, are
+    left alone. Raises PermissionError for a process of another user.
+    """
+    files: dict[Path, list[int]] = {}
+    for each in family(process):
+        place = own if each == process else _output(each)
+        if place is not None and place.parent == logs.resolve() and _listens(each):
+            files.setdefault(place, []).append(each)
+    before = {place: _size(place) for place in files}
+    for each in [each for processes in files.values() for each in processes]:
+        with suppress(ProcessLookupError):
+            os.kill(each, SIGNAL)
+    _await(before)
+    return [_answer(place, processes, before[place]) for place, processes in files.items()]
+
+
+def _answer(place: Path, processes: Sequence[int], before: int) -> Stacks:
+    states = tuple(f"process {each} {said}" for each in processes if (said := state_of(each)))
+    try:
+        with open_reading(place) as file:
+            file.seek(before)
+            text = file.read(_BYTES_MAX).decode(errors="replace")
+    except OSError:
+        text = ""
+    return Stacks(place.stem, tuple(processes), text, states)
+
+
+def _await(before: dict[Path, int]) -> None:
+    """Wait until all have written, and go on no more, or for some seconds."""
+    deadline, sizes, changed = time.monotonic() + _WAIT_SECONDS, dict(before), time.monotonic()
+    while time.monotonic() < deadline:
+        now = {place: _size(place) for place in before}
+        if now != sizes:
+            sizes, changed = now, time.monotonic()
+        have_all = all(now[place] > before[place] for place in before)
+        if have_all and time.monotonic() - changed > _QUIET_SECONDS:
+            return
+        time.sleep(0.02)
+
+
+def _size(place: Path) -> int:
+    try:
+        return place.stat().st_size
+    except OSError:
+        return 0
+
+
+def _output(process: int) -> Path | None:
+    """The file to which a process prints."""
+    try:
+        return (_PROC / str(process) / "fd" / "2").readlink()
+    except OSError:
+        return None
+
+
+def _listens(process: int) -> bool:
+    """Whether the signal would not simply end it."""
+    with suppress(OSError, ValueError):
+        lines: Iterable[str] = (_PROC / str(process) / "status").read_text(errors="replace").splitlines()
+        for line in lines:
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+    return False

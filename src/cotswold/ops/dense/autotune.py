@@ -1,0 +1,142 @@
+"""Which way a dense network is computed: the fastest of those that there are here, measured once.
+
+Knows: kernels of our own, libraries, what makes two networks alike, where choices are remembered. Does not
+know: how a way works.
+
+A process measures a class of shapes on its first patterns, unless another one has done so within a day: a
+worker that takes the place of a dead one has no time for it. Values and gradients take the same way, so that
+a line search compares what is rounded alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.compile import code_cache
+from cotswold.ops.dense import torch_backend as library
+from cotswold.ops.dense.spec import DenseSpec
+
+try:  # with this module, and so before processes are forked
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.ops.dense import native as own
+except (ImportError, OSError):  # without llvmlite nothing is `usable`, which says why
+    own = this_processor = None  # type: ignore[assignment]  # a module and a function
+
+OWN, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
+MEASURED_PATTERNS = 384
+"""The most patterns of one measurement."""
+ROUNDS = 3
+WORTH_FLOPS = 1e8
+"""Work below which nothing is measured: kernels of our own, where they are."""
+MARGIN = 1.03
+"""By how much a library must be faster."""
+CHOSEN: dict[tuple[object, ...], str] = {}
+"""What was measured in this process, or by others before it."""
+AGAIN_AFTER_S = 86400.0
+"""For so long a measurement counts: versions of everything change, and the machine may have been busy."""
+
+Way = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
+
+
+def ways(like: Tensor) -> dict[str, Way]:
+    """The ways there are for parameters of this type, the preferred one first."""
+    found: dict[str, Way] = {}
+    if usable(like):
+        found[OWN] = own.add
+    if like.dtype == torch.float32 and library.has_onednn():
+        found[ONEDNN] = partial(library.add, library.OnednnProducts())
+    found[TORCH] = partial(library.add, library.TorchProducts())
+    return found
+
+
+@torch.no_grad()
+@or_torch
+def dense_add(
+    spec: DenseSpec,
+    parameters: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    gradient: Tensor | None,
+    deterministic: bool,
+) -> tuple[float, int]:
+    """The sum of losses and how many are right; adds the gradient. See `nn.DenseNetwork.add`."""
+    known = ways(parameters)
+    if deterministic:  # without kernels of our own, what is the same for every build of torch
+        name = OWN if OWN in known else TORCH
+    else:
+        name = choose(known, spec, parameters, inputs, targets)
+    return known[name](spec, parameters, inputs, targets, gradient)
+
+
+@torch.no_grad()
+@or_torch
+def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
+    """Outputs ``(outputs, patterns)``."""
+    if usable(parameters):
+        return own.outputs(spec, parameters, inputs)
+    return library.outputs(spec, parameters, inputs)
+
+
+def choose(
+    known: dict[str, Way], spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor
+) -> str:
+    """The fastest way for a network and about so many patterns; measured where no call has done so."""
+    patterns = min(inputs.shape[1], MEASURED_PATTERNS)
+    values = targets.dtype.is_floating_point
+    key = spec, parameters.dtype, torch.get_num_threads(), values, patterns.bit_length(), tuple(known)
+    if len(known) == 1 or 6 * parameters.numel() * patterns < WORTH_FLOPS:
+        return next(iter(known))
+    if key not in CHOSEN:
+        file = _file(key)
+        chosen = _recalled(file, known)
+        if chosen is None:
+            operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
+            actions = {name: partial(way, spec, *operands) for name, way in known.items()}
+            chosen = fastest(actions, time.perf_counter)
+            code_cache.save(file, json.dumps({"way": chosen, "when": time.time()}).encode())
+        CHOSEN[key] = chosen
+    return CHOSEN[key]
+
+
+def _file(key: tuple[object, ...]) -> str:
+    """The name under which a choice is remembered: for this processor and this torch."""
+    processor = None if this_processor is None else this_processor()
+    said = repr((key, processor, torch.__version__))
+    return f"dense-{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
+
+
+def _recalled(file: str, known: Container[str]) -> str | None:
+    content = code_cache.load(file)
+    if content is None:
+        return None
+    try:
+        told = json.loads(content)
+        chosen, when = str(told["way"]), float(told["when"])
+    except (ValueError, KeyError, TypeError):  # of another version
+        return None
+    return chosen if chosen in known and 0 <= time.time() - when < AGAIN_AFTER_S else None
+
+
+def fastest(actions: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> str:
+    """The action whose shortest time is the least; the first, where others gain little.
+
+    Each is done once before, for it may compile; then in turns, so that a slow second slows all.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    for round_number in range(ROUNDS + 1):
+        for name, action in actions.items():
+            begun = clock()
+            action()
+            if round_number:
+                seconds[name].append(clock() - begun)
+    first = next(iter(actions))
+    best = min(actions, key=lambda name: min(seconds[name]))
+    return best if min(seconds[best]) * MARGIN < min(seconds[first]) else first

@@ -1,0 +1,335 @@
+"""One training step of a stack, without autograd: objective, gradient, momentum, step and normalisation.
+
+Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
+Does not know: how filters move (`rule`), modules, processes (`mesh.stacks.step` has that of several). Filters
+that are not in memory enter by ``passes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import BlockLocal, MapShape, StackGeometry
+from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import pitches_of
+from cotswold.ops import sgd_rule as rules
+from cotswold.ops.batched import accumulator, block_filters, outer_run
+from cotswold.ops.contrast import FLOOR, contrast_norm_backward
+from cotswold.ops.filters import filter_norms
+from cotswold.ops.layout import lay_out
+from cotswold.ops.local import check_alike, check_map
+from cotswold.ops.order import arranged
+from cotswold.ops.pooling import box_spread, pooled_values
+from cotswold.ops.products import adjoint, product
+from cotswold.ops.runs import BlockRun, row_runs
+from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
+
+GRADIENT_ELEMENTS = 1 << 19
+"""Elements of the gradient that exist at a time (one block at least): 2 MiB of float32, to stay in cache."""
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """``<a, b>`` of two maps, row by row of the map, so that threads do not change the sum's order."""
+    wide = accumulator(a.dtype)
+    rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
+    product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
+    return product
+
+
+def total(a: Tensor) -> Tensor:
+    """The sum of a map in float64, row by row."""
+    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulator(a.dtype))
+    return rows.sum(dtype=torch.float64)
+
+
+def unit_scales(state: StackState, layer: BlockLocal) -> Tensor:
+    """What makes filters' responses those of unit filters, ``(depth, y, x)``; 0 for a filter of zeros."""
+    return lay_out(rules.reciprocal(state.norms), layer)
+
+
+def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
+    """``αWx``, where x is the batch times its gain."""
+    return _respond(state, batch, layer, unit_scales(state, layer))
+
+
+def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) -> Tensor:
+    scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
+    return product(batch, state.filters, layer).mul_(scale)
+
+
+def decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
+    """``W'z``."""
+    return adjoint(z * unit_scales(state, layer).to(z.dtype), state.filters, layer)
+
+
+class Passes(Protocol):
+    """The passes of a step over a stack's filters, by whoever holds them."""
+
+    def measure(self) -> None:
+        """Take the norms of the filters anew."""
+        ...
+
+    def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """``αWx`` and what it decodes to, ``W'αWx``; x is the batch times its gain."""
+        ...
+
+    def move(
+        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
+    ) -> Tensor | None:
+        """Add W times the residual to the gradient by the responses, then move filters, momentum, norms.
+
+        ``decoding`` is ``(αWx, residual)``, ``encoding`` ``(gradient by αWx so far, batch)``; the gradient
+        is overwritten. Gives W' times the whole gradient, before anything moves, where ``encode`` asks for
+        it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class InMemoryPasses:
+    """The passes over filters that are whole in memory; also those over some rows of blocks."""
+
+    state: StackState
+    layer: BlockLocal
+
+    def measure(self) -> None:
+        """Take the norms of the filters anew."""
+        self.state.norms.copy_(filter_norms(self.state.filters))
+
+    def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """``αWx`` and ``W'αWx``."""
+        unit = unit_scales(self.state, self.layer)
+        z = _respond(self.state, batch, self.layer, unit)
+        return z, adjoint(z * unit.to(z.dtype), self.state.filters, self.layer)
+
+    def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
+        """Add W times the residual to the gradient by the responses."""
+        unit = unit_scales(self.state, self.layer).to(residual.dtype)
+        to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
+
+    def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
+        """Move filters, momentum and norms by a gradient that is whole; it is overwritten."""
+        (to_z, batch), alpha = encoding, self.state.alpha
+        to_z.mul_((alpha * self.state.gain).to(to_z.dtype))
+        _move_filters(self.state, self.layer, decoding, (to_z, batch), alpha, rule)
+
+    def move(
+        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
+    ) -> Tensor | None:
+        """See `Passes.move`."""
+        self.add_residual(encoding[0], decoding[1])
+        encoded = decode(encoding[0], self.state, self.layer) if encode else None
+        self.step(decoding, encoding, rule)
+        return encoded
+
+
+def _chunks(layer: BlockLocal, y: int) -> Iterator[BlockRun]:
+    """The runs of a block row, cut so that the gradient of one stays in cache."""
+    most = max(1, GRADIENT_ELEMENTS // (layer.fan_in * layer.neurons))
+    for run in row_runs(layer, y):
+        for first in range(0, run.blocks, most):
+            yield replace(run, x=run.x + first, blocks=min(most, run.blocks - first))
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """The shapes that a stack's tensors must have."""
+
+    input: MapShape
+    filters: tuple[int, ...]
+    norms: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _shapes(geometry: StackGeometry) -> _Shapes:
+    return _Shapes(geometry.input, geometry.filters.filters_shape, geometry.filters.norms_shape)
+
+
+def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tensor:
+    """The batch, images last; raises for tensors of a stack that do not fit."""
+    shapes = _shapes(geometry)
+    check_map("a stack", batch, shapes.input)
+    _check_held("filters", state.filters, shapes.filters)
+    if batch.shape[0] == 0:
+        raise UserError("a stack cannot learn from an empty batch; leave it out")
+    check_alike("a stack", batch, state.filters)
+    _check_held("norms", state.norms, shapes.norms)
+    return arranged(batch)
+
+
+def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(held.shape) != shape:
+        raise GeometryError(f"a stack needs {name} of the shape {shape}, not {tuple(held.shape)}")
+
+
+def _check_masters(state: StackState) -> None:
+    """Raise UserError for narrow filters to which no small step could be added."""
+    wide = accumulator(state.filters.dtype)
+    if state.filters.dtype == wide:
+        return
+    if state.masters is None or state.masters.dtype != wide:
+        raise UserError(
+            f"filters of {state.filters.dtype} would lose the steps of training, which are smaller than "
+            "their precision; give StackState(masters=filters.float()) and float32 momentum, or wider filters"
+        )
+    _check_held("masters", state.masters, tuple(state.filters.shape))
+
+
+@torch.no_grad()
+def calibrate(
+    state: StackState,
+    batch: Tensor,
+    geometry: StackGeometry,
+    objective: StackObjective,
+    passes: Passes | None = None,
+) -> None:
+    """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
+    batch = _checked(state, batch, geometry)
+    passes = passes or InMemoryPasses(state, geometry.filters)
+    power = dot(batch, batch) / batch.numel()
+    state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
+    passes.measure()
+    state.alpha.fill_(1.0)
+    z, decoded = passes.decode(batch)
+    overlap, energy = state.gain * dot(decoded, batch), dot(decoded, decoded)
+    penalty = objective.sparsity * total(pooled_values(z, geometry.pool, objective.epsilon))
+    state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
+
+
+@torch.no_grad()
+def stack_step(
+    state: StackState,
+    batch: Tensor,
+    geometry: StackGeometry,
+    objective: StackObjective,
+    rule: StepRule,
+    *,
+    upstream: Tensor | None = None,
+    input_gradient: bool = False,
+    passes: Passes | None = None,
+) -> StackReport:
+    """One step on a batch ``(image, channel, y, x)``; changes ``state`` in place and reports what it saw.
+
+    The objective is a mean over the batch's images; ``upstream`` adds the gradient of losses above by the
+    stack's output.
+    ``passes`` reaches filters that are not in memory; ``state`` has but their shape then. Holds the maps of
+    the stack and the gradient of a few blocks beside the state. Raises GeometryError where shapes do not
+    fit, UserError for an empty batch, and for filters of bfloat16 or float16 without ``state.masters``.
+    """
+    batch = _checked(state, batch, geometry)
+    _check_held("momentum", state.momentum, _shapes(geometry).filters)
+    images, dtype = batch.shape[0], batch.dtype
+    alpha, gain = state.alpha, state.gain
+    passes = passes or InMemoryPasses(state, geometry.filters)
+
+    z, decoded = passes.decode(batch)
+    overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
+    residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
+    reconstruction = dot(residual, residual) / images
+    residual.mul_(2 / images)  # from here on the gradient by the decoded map
+
+    pooled = pooled_values(z, geometry.pool, objective.epsilon)
+    penalty = objective.sparsity * total(pooled)
+    slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
+    to_z = box_spread(slope, z, geometry.pool).mul_(z)
+    del pooled, slope
+    encoded = passes.move((z, residual), (to_z, batch), rule, input_gradient)
+
+    to_batch = None
+    if encoded is not None:
+        to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
+    rules.search(state.alpha, overlap, energy, penalty, rule)
+    loss = reconstruction + penalty / images
+    return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
+
+
+def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstream: Tensor | None) -> Tensor:
+    """The gradient by the pooled map over the pooled map: of its weighted sum and of the losses above."""
+    if upstream is None:
+        return weight / pooled
+    check_map("the gradient from above", upstream, geometry.output)
+    if upstream.shape[0] != pooled.shape[0]:
+        raise GeometryError(
+            f"the gradient from above is of {upstream.shape[0]} images, the batch has {pooled.shape[0]}"
+        )
+    check_alike("a stack", upstream, pooled)
+    above = arranged(upstream)
+    if geometry.norm.size > 1:
+        above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
+    return (above + weight) / pooled
+
+
+@or_torch
+def _move_filters(
+    state: StackState,
+    layer: BlockLocal,
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    alpha: Tensor,
+    rule: StepRule,
+) -> None:
+    """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    _check_masters(state)
+    if usable(state.filters) and _same_layout(state):
+        from cotswold.kernels import products as kernels
+
+        (z, residual), (to_z, batch) = decoding, encoding
+        if pitches_of(batch) != pitches_of(residual):
+            batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
+            batch.copy_(whole)
+        rate = rule.rate / (float(alpha) * layer.fan_in)
+        constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
+        kernels.step(
+            (z, residual),
+            (to_z, batch),
+            layer,
+            (state.filters, state.momentum, state.norms),
+            constants,
+        )
+    else:
+        _move_plainly(state, layer, decoding, encoding, alpha, rule)
+
+
+def _same_layout(state: StackState) -> bool:
+    """Whether filters and momentum lie as kernels want them, all of one type."""
+    tensors = (state.filters, state.momentum, state.norms)
+    return state.masters is None and all(
+        one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors
+    )
+
+
+def _move_plainly(
+    state: StackState,
+    layer: BlockLocal,
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    alpha: Tensor,
+    rule: StepRule,
+) -> None:
+    """The same through torch, some blocks at a time."""
+    wide = accumulator(state.filters.dtype)
+    moved = state.filters if state.masters is None else state.masters
+    for y in range(layer.grid[0]):
+        for run in _chunks(layer, y):
+            blocks = slice(run.x, run.x + run.blocks)
+            gradient = state.filters.new_zeros((run.blocks, *layer.filters_shape[2:]), dtype=wide)
+            inside = block_filters(gradient[None], replace(run, y=0, x=0), layer)
+            outer_run(inside, *decoding, run, layer, beta=0)
+            outer_run(inside, *encoding, run, layer, beta=1)
+            rules.move(
+                moved[y, blocks],
+                state.norms[y, blocks],
+                state.momentum[y, blocks],
+                gradient,
+                alpha,
+                rule,
+            )
+            if moved is not state.filters:
+                state.filters[y, blocks] = moved[y, blocks]

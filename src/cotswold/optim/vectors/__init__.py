@@ -1,0 +1,1 @@
+"""Vectors that methods compute on: one tensor, several, replicated, distributed."""

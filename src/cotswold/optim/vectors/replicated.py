@@ -1,0 +1,62 @@
+"""Vectors that every rank has whole, as under DistributedDataParallel: all ranks read the same dots.
+
+Knows: a group of ranks, one gather a round. Does not know: methods, closures, DTensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from cotswold.errors import RankError
+from cotswold.optim.vectors.base import Command, Dot
+from cotswold.optim.vectors.local import TensorVectors
+
+TOLERANCE = 1e-3
+"""How far apart, relatively, squares of the same vector may be on several ranks."""
+
+
+class ReplicaVectors(TensorVectors):
+    """A copy on every rank of a group; the first rank's dots are everybody's.
+
+    Copies may differ in their last bits, for gradients were added up in another order. A decision must not.
+    """
+
+    def __init__(self, parts: Tensor | Sequence[Tensor], group: dist.ProcessGroup) -> None:
+        """Raises UserError as `TensorVectors` does."""
+        super().__init__(parts)
+        self._group, self._compared = group, False
+
+    def run(self, commands: Sequence[Command]) -> list[float]:
+        """Do as commanded. Raises RankError on all ranks where the first dots show different vectors."""
+        dots = super().run(commands)
+        if not dots:
+            return dots
+        of_ranks = gathered(dots, self._group, self._like[0].device)
+        if not self._compared:
+            self._compare(commands, of_ranks)
+            self._compared = True
+        return of_ranks[0]
+
+    def _compare(self, commands: Sequence[Command], of_ranks: Sequence[Sequence[float]]) -> None:
+        """By squares alone: other inner products may be all rounding."""
+        squares = [command.left == command.right for command in commands if isinstance(command, Dot)]
+        for rank, others in enumerate(of_ranks):
+            for first, other, square in zip(of_ranks[0], others, squares, strict=True):
+                if square and abs(first - other) > TOLERANCE * max(abs(first), abs(other)):
+                    raise RankError(
+                        f"rank {rank} has another gradient than rank 0 (its square is {other:.6g}, not "
+                        f"{first:.6g}): wrap the module in DistributedDataParallel, or give group=None where "
+                        "every rank minimises for itself"
+                    )
+
+
+def gathered(values: Sequence[float], group: dist.ProcessGroup, device: torch.device) -> list[list[float]]:
+    """The values of every rank, by rank; the same bits on all."""
+    own = torch.tensor(values, dtype=torch.float64, device=device)
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(found, own, group=group)
+    return [each.tolist() for each in found]

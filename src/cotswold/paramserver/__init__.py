@@ -1,0 +1,1 @@
+"""Parameter servers: sessions, staleness, updates, checkpoints by markers (DistBelief's Downpour SGD)."""

@@ -1,0 +1,543 @@
+"""The coordinator of replicas: message in, messages out; who lives, who has which samples, what servers know.
+
+Knows: sessions, the ledger of samples, orders, versions of the rate, checkpoints. Does not know: weights,
+sockets, clocks, what the rate should be, what a checkpoint is written to.
+
+    state      what happens                                  next
+    WARMING    the first samples count                       RUNNING
+    WARMING    the last epoch is over                        ENDING
+    RUNNING    the last epoch is over                        ENDING
+    ENDING     nothing is open, and disks have it            OVER
+    ENDING     servers have lost what is to be had again     RUNNING
+    an epoch that is not the last is over: the next begins, in the same state
+
+    state      who is handed samples
+    WARMING    the replica that has been here longest
+    RUNNING    all
+    ENDING     nobody
+    OVER       nobody; whoever says that it lives may go
+    any        nobody, while it is paused
+
+What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the
+next order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all
+servers know of it, and never before. In its answer each server says what it has applied, and that alone moves
+the ledger: no replica is believed about what counts. So a session is over once every server has answered an
+order without it, and what it had is settled then.
+
+    a checkpoint    what happens                               next
+    none            begin_checkpoint                           begun
+    begun           the next order says so; `Cut` begins       begun
+    begun           every server has kept its state            frozen: the ledger of that state is `kept`
+    frozen          take_checkpoint                            none: servers forget the state
+
+Of a server whose memory was lost, and that goes on with what a disk had, the answer says that another life of
+it has begun. What it has no more of what counted is lost, and free again; every session ends, for nobody
+knows which of its updates are in none of that server's shards; and a checkpoint that is not taken is begun
+anew. So nothing is settled before the disks of all servers have it.
+
+Samples that some servers have and others lack are handed out again, as hands that are pushed alone: servers
+that have them answer, and apply nothing. No checkpoint is told of while there are such samples. A checkpoint
+whose states have samples that others lack is begun again, so often (`_TRIES`); then they are torn.
+
+One at a time. While one is begun the training does not come to its end. One is begun while there is something
+to train: what an end has, is had by pausing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from cotswold.batch.core.requests import Event
+from cotswold.paramserver.core.checkpoint_ledger import NOTHING, Cut
+from cotswold.paramserver.core.dispatcher_settings import Counters, Dispatch
+from cotswold.paramserver.core.durability import Saving
+from cotswold.paramserver.core.lost_samples import loss
+from cotswold.shards.core.membership import Member, Members
+from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.wire import (
+    Admitted,
+    Alive,
+    Directions,
+    Dismiss,
+    Join,
+    Leave,
+    Order,
+    Ordered,
+    Ranges,
+    Rejoin,
+    Send,
+    Shard,
+)
+from cotswold.wire.ranges import common, joined
+
+_TRIES = 5
+"""So many checkpoints one after the other may be begun again since sessions ended meanwhile."""
+RATES = 16
+"""How many versions of the rate servers know: an update with an older one is refused."""
+
+
+class State(Enum):
+    """How far the training is."""
+
+    WARMING = "warming"
+    RUNNING = "running"
+    ENDING = "ending"
+    OVER = "over"
+
+
+NEXT = {
+    State.WARMING: {State.RUNNING, State.ENDING},
+    State.RUNNING: {State.ENDING},
+    State.ENDING: {State.OVER, State.RUNNING},
+    State.OVER: set[State](),
+}
+"""Which state may follow which."""
+
+
+@dataclass
+class _Hands:
+    """What a session was handed."""
+
+    newest: int = 0
+    unheard: list[tuple[int, int, int]] = field(default_factory=list)
+    """(number, start, stop), until the replica says that it has them."""
+    alone: set[int] = field(default_factory=set)
+    """The numbers of those that are pushed alone."""
+    is_wanting: bool = False
+    """Whether it asked for more, and there was none."""
+
+
+class Dispatcher:
+    """One coordinator of replicas, for a run."""
+
+    def __init__(
+        self,
+        rules: Dispatch,
+        shards: Sequence[Shard],
+        servers: Sequence[tuple[str, str]],
+        now: float,
+        ledger: Samples | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        """``ledger`` and ``counters`` are those of a run that goes on."""
+        self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
+        self.state = State.WARMING if rules.warm_samples else State.RUNNING
+        counters = counters or Counters()
+        self.members = Members(counters.session)
+        self.ledger = ledger or Samples(rules.samples)
+        self.events: list[Event] = []
+        """Since they were taken."""
+        self.is_paused = False
+        """Whether nobody is handed samples until it is not, but for those that some servers lack; then all
+        that is in hand is soon settled."""
+        self.checkpoint = 0
+        """The newest that was begun."""
+        self.frozen = 0
+        """The newest of which all servers have kept the state."""
+        self.taken = 0
+        """The newest whose state is wanted no more."""
+        self.kept: Samples | None = None
+        """The ledger of the newest that is frozen, until it is taken."""
+        self._cut: Cut | None = None
+        """The ledger of the one that servers are told of."""
+        self._rates = dict(counters.rates) or {1: rules.rate}
+        self._hands: dict[int, _Hands] = {}
+        self._order = Order(0, (), (), 0, 0)
+        """The newest that was given."""
+        self._known = self._order
+        """The newest that all servers have answered."""
+        self._answers: dict[str, Ordered] = {}
+        """To the newest."""
+        self._given = self._sent = now - rules.retry_seconds
+        self._over: dict[int, str] = {}
+        """Sessions that are void, and not settled yet, and whose they were."""
+        self._lives: dict[str, int] = {}
+        """Of servers, that they said last."""
+        self._bereft: set[int] = set()
+        """Sessions, which are void, of which servers have lost some."""
+        self._tries = 0
+        """Checkpoints that were begun again, one after the other, since their states were divided."""
+        self._saved = Saving(self.ledger.settled)
+        self.is_unsaved = False
+        """Whether it ended though disks did not take what counts: what is lost then is handed out no more."""
+        self.trouble = ""
+        """Why nobody can say any more which samples count; only a checkpoint helps."""
+        self._quiet_since: float | None = None
+        """Since when all is over, but for what disks do not have."""
+
+    # --- what it is asked for ---
+
+    @property
+    def is_freezing(self) -> bool:
+        """Whether a checkpoint was begun that some server has not kept."""
+        return self.frozen < self.checkpoint
+
+    @property
+    def may_begin_checkpoint(self) -> bool:
+        """Whether the one before was taken, and there is something to train."""
+        return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether a session has ended of which servers have not said what they had of it."""
+        return bool(self._over)
+
+    def begin_checkpoint(self) -> int:
+        """The number of a checkpoint, for which replicas send their markers from now on."""
+        assert self.may_begin_checkpoint, "one checkpoint at a time, while there is something to train"
+        self.checkpoint += 1
+        return self.checkpoint
+
+    def take_checkpoint(self) -> Samples:
+        """The ledger of the checkpoint that is frozen; whose state servers may forget."""
+        assert self.kept is not None, "a checkpoint is taken once it is frozen"
+        kept, self.kept, self.taken = self.kept, None, self.checkpoint
+        return kept
+
+    @property
+    def counters(self) -> Counters:
+        """For whoever goes on from here."""
+        return Counters(self.members.newest, tuple(self._rates.items()))
+
+    def set_rate(self, rate: float) -> int:
+        """The version of a new learning rate."""
+        version = max(self._rates) + 1
+        self._rates[version] = rate
+        self._rates.pop(version - RATES, None)
+        return version
+
+    def take_events(self) -> list[Event]:
+        """What has happened since they were taken last."""
+        events, self.events = self.events, []
+        return events
+
+    # --- what happens ---
+
+    def receive(self, sender: str, message: Join | Alive | Leave | Ordered, now: float) -> list[Send]:
+        """A message of a replica or a server, by whose name the transport knows the sender."""
+        match message:
+            case Ordered():
+                return self._ordered(message, now) if message.server == sender else []
+            case Join():
+                return self._join(message, now) if message.name == sender else []
+            case Alive() | Leave():
+                member = self.members.of.get(message.session)
+                if member is None or member.name != sender:
+                    return [
+                        Send(sender, Dismiss(message.session) if self._is_over else Rejoin(message.session))
+                    ]
+                member.heard = now
+                if isinstance(message, Leave):
+                    return self._leave(member, message.reason)
+                return self._alive(member, message)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each of the rules' seconds."""
+        sends: list[Send] = []
+        for member in self.members.silent(now - self.rules.silent_seconds):
+            sends += self._lose(member, "it is silent")
+        if self._known.number < self._order.number:
+            if now - self._sent >= self.rules.retry_seconds:
+                self._sent = now
+                sends += [Send(name, self._order) for name, _ in self.servers if name not in self._answers]
+        elif now - self._given >= self._order_seconds or self._is_new:
+            sends += self._give(now)
+        return sends
+
+    def again(self, server: str) -> list[Send]:
+        """The order that a server has not answered, at once: another is in its place."""
+        is_owed = self._known.number < self._order.number and server not in self._answers
+        return [Send(server, self._order)] if is_owed else []
+
+    def silent_servers(self, now: float, seconds: float) -> list[str]:
+        """Servers that have not answered an order for so long: nothing is settled until they do."""
+        if self._known.number == self._order.number or now - self._given < seconds:
+            return []
+        return [name for name, _ in self.servers if name not in self._answers]
+
+    def ended(self, name: str, why: str) -> None:
+        """The host says that a process has ended."""
+        session = self.members.session(name)
+        if session is not None:
+            self._lose(self.members.of[session], why)
+
+    # --- replicas ---
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state is State.OVER
+
+    def _join(self, join: Join, now: float) -> list[Send]:
+        session = self.members.session(join.name)
+        if self.members.is_known(join):
+            if session is None:  # its session ended before it was told of it
+                return [Send(join.name, Rejoin(0))]
+            member = self.members.of[session]
+            member.heard = now
+            return [self._admitted(member)] if member.join == join and session in self._living else []
+        if session is not None:
+            self._lose(self.members.of[session], "it joined anew")
+        if self._is_over:
+            return [Send(join.name, Dismiss(0))]
+        problem = self._misfit(join)
+        if problem is not None:
+            self.events.append(Event("refused", join.name, problem))
+            return [Send(join.name, Dismiss(0))]
+        member = self.members.add(join, now)
+        self._hands[member.session] = _Hands()
+        self.events.append(Event("joined", member.name, f"session {member.session}"))
+        return []
+
+    def _misfit(self, join: Join) -> str | None:
+        if join.patterns != self.rules.samples:
+            return f"it has {join.patterns} samples, and the run has {self.rules.samples}"
+        if join.size != self.rules.size:
+            return f"it has {join.size} parameters, and the run has {self.rules.size}"
+        return None
+
+    @property
+    def _living(self) -> frozenset[int]:
+        """Sessions that all servers know, and that are not void."""
+        return frozenset(number for number, _ in self._known.sessions) & self.members.of.keys()
+
+    def _admitted(self, member: Member) -> Send:
+        rules = self.rules
+        admitted = Admitted(
+            member.name,
+            member.join.attempt,
+            member.session,
+            rules.run,
+            self.shards,
+            self.servers,
+            rules.beat_seconds,
+            rules.retry_seconds,
+            rules.settings,
+        )
+        return Send(member.name, admitted)
+
+    def _alive(self, member: Member, alive: Alive) -> list[Send]:
+        if self._is_over:
+            self._void(member)
+            return [Send(member.name, Dismiss(member.session))]
+        if member.session not in self._living:
+            return []
+        hands = self._hands[member.session]
+        hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
+        hands.alone = {number for number in hands.alone if number > alive.hand}
+        hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
+        self._offer(member, hands)
+        return [self._directions(member, hands)]
+
+    def _offer(self, member: Member, hands: _Hands) -> bool:
+        """Whether a replica that wants samples is handed some."""
+        if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
+            return False
+        given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
+        if given is None:
+            return False
+        if self._cut is not None:
+            self._cut.handed_out(member.session, given)
+        hands.newest, hands.is_wanting = hands.newest + 1, False
+        hands.unheard.append((hands.newest, *given))
+        if self.ledger.is_divided(given[0]):
+            hands.alone.add(hands.newest)
+        return True
+
+    def _directions(self, member: Member, hands: _Hands) -> Send:
+        version, rate = self._known.rates[-1]
+        checkpoint, alone = self._known.checkpoint, tuple(sorted(hands.alone))
+        directions = Directions(member.session, tuple(hands.unheard), version, rate, checkpoint, alone)
+        return Send(member.name, directions)
+
+    def _may_have(self, member: Member) -> bool:
+        """Whether it is handed more."""
+        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
+            return False
+        return self.state is State.RUNNING or member.session == min(self._living)
+
+    def _leave(self, member: Member, reason: str) -> list[Send]:
+        if not member.is_leaving:
+            member.is_leaving = True
+            self.events.append(Event("left", member.name, reason))
+        if self.ledger.open_of(member.session):
+            return []  # it goes once that counts
+        self._void(member)
+        return [Send(member.name, Dismiss(member.session))]
+
+    def _lose(self, member: Member, why: str) -> list[Send]:
+        self.events.append(Event("lost", member.name, why))
+        self._void(member)
+        return [Send(member.name, Rejoin(member.session))]
+
+    def _void(self, member: Member) -> None:
+        self.members.void(member.session)
+        del self._hands[member.session]
+        self._over[member.session] = member.name
+
+    # --- servers ---
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether there is something that servers do not know."""
+        old = self._order
+        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
+        return replace(new, lives=old.lives) != old
+
+    @property
+    def _order_seconds(self) -> float:
+        is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._hands.values())
+        return self.rules.tail_seconds if is_tail else self.rules.order_seconds
+
+    def _next(self) -> Order:
+        sessions = tuple((member.session, member.name) for member in self.members)
+        forgotten, known = self._saved.settled, self.ledger.settled
+        if self.is_freezing:  # the state of a checkpoint has all that was applied since it began
+            forgotten = self._order.forgotten
+        is_first = bool(forgotten) and forgotten[0][0] == 0
+        return Order(
+            self._order.number,
+            sessions,
+            tuple(self._rates.items()),
+            self._order.checkpoint if self.ledger.divided else self.checkpoint,
+            forgotten[0][1] if is_first else 0,
+            self.taken,
+            forgotten[1:] if is_first else forgotten,
+            known,
+            tuple(self._lives.items()),
+            self._order.cut if self.is_freezing else (),
+        )
+
+    def _give(self, now: float) -> list[Send]:
+        """The next order, to all servers."""
+        before, self._order = self._order, replace(self._next(), number=self._order.number + 1)
+        if self._order.checkpoint > before.checkpoint:
+            self._cut = Cut(self.ledger)
+            self._order = replace(self._order, cut=self._order.known)
+        self._given = self._sent = now
+        self._answers = {}
+        return [Send(name, self._order) for name, _ in self.servers]
+
+    def _ordered(self, answer: Ordered, now: float) -> list[Send]:
+        if answer.number != self._order.number or self._known.number == self._order.number:
+            return []
+        self._answers.setdefault(answer.server, answer)
+        if len(self._answers) < len(self.servers):
+            return []
+        before, self._known = self._known, self._order
+        answers = [self._answers[name] for name, _ in self.servers]
+        self.frozen = min(each.frozen for each in answers)
+        sends = self._hear_of_lives(answers)
+        self._settle(
+            [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
+        )
+        if self._cut is not None and self.frozen == self._known.checkpoint:
+            cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
+            self._keep(self._cut.closed(cuts))
+        on_disks = self._saved.settled
+        self._saved.answered(self._known.number, self.ledger.settled, [each.saved for each in answers])
+        if self._saved.settled != on_disks:
+            self.ledger.forget(self._saved.settled)
+        self._proceed(now)
+        fresh = set(self._known.sessions) - set(before.sessions)
+        admitted = [
+            self._admitted(self.members.of[session])
+            for session, _ in sorted(fresh)
+            if session in self.members.of
+        ]
+        offers = [(member, self._hands[member.session]) for member in self.members]
+        return [*sends, *admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
+
+    def _keep(self, ledger: Samples) -> None:
+        """All servers have kept the state of the newest checkpoint, of which this is the ledger."""
+        self._cut = None
+        if ledger.divided and self._tries < _TRIES:
+            self._tries += 1
+            self.taken = self.checkpoint
+            self.checkpoint += 1
+            return
+        ledger.tear()
+        self._tries, self.kept = 0, ledger
+
+    def _hear_of_lives(self, answers: Sequence[Ordered]) -> list[Send]:
+        """Servers that have lost their memories: what is lost, and who is to begin anew."""
+        revived = [each for each in answers if each.life > self._lives.get(each.server, 0)]
+        if not revived:
+            return []
+        places: list[Ranges] = []
+        for each in revived:
+            if each.restored < self._saved.order:
+                self.trouble = (
+                    f"{each.server} has lost more than what was not on disks: it knows order {each.restored} "
+                    f"and had order {self._saved.order} on all of them"
+                )
+            self._lives[each.server] = each.life
+            has = {session: applied for session, applied, _ in each.samples}
+            places.append(self.ledger.revoked(has | dict(each.past)))
+        self._saved.lost(self.ledger.settled)
+        sends = []
+        for member in list(self.members):
+            self._void(member)
+            sends.append(Send(member.name, Rejoin(member.session)))
+        names = {each.server for each in revived}
+        self._bereft.update(self._over)
+        if self.checkpoint > self.taken:  # some have no state of it any more
+            self.kept, self._cut, self.taken = None, None, self.checkpoint
+            self.checkpoint += 1
+        self.events += [Event("revived", each, "goes on from a disk") for each in sorted(names)]
+        self._tell_lost(joined(*places), "that counted")
+        return sends
+
+    def _tell_lost(self, places: Ranges, of: str) -> None:
+        self.events.append(loss(places, self.rules.samples, of))
+
+    def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
+        """What all servers say, by session, moves the ledger."""
+        living = dict(self._known.sessions)
+        for session in living:
+            self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
+        for session in [each for each in self._over if each not in living]:
+            name = self._over.pop(session)
+            self.members.forget(name)
+            # every server says for the last time what it has of it
+            is_bereft = session in self._bereft
+            self._bereft.discard(session)
+            back = self.ledger.open_of(session) if is_bereft else ()
+            gone = self.ledger.ended(session, [each.get(session, NOTHING) for each in servers], back)
+            if is_bereft and gone:
+                self._tell_lost(gone, f"that {name} had in hand")
+            if self._cut is not None:
+                self._cut.ended(session, common(gone, self.ledger.divided))
+
+    def _proceed(self, now: float) -> None:
+        """The epoch, and the training, go on."""
+        ledger, rules = self.ledger, self.rules
+        if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
+            self._move(State.RUNNING)
+        if self.state is State.ENDING and ledger.free:
+            self._move(State.RUNNING)
+        if self.state in (State.WARMING, State.RUNNING):
+            # one that died since servers were asked is among these: nobody knows yet what they have of it
+            sessions = [session for session, _ in self._known.sessions]
+            if not ledger.is_over(rules.fraction, rules.of, sessions):
+                return
+            account = ledger.accounts[ledger.epoch]
+            self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
+            if ledger.epoch + 1 < rules.epochs:
+                ledger.next_epoch()
+                if self._cut is not None:
+                    self._cut.next_epoch()
+            else:
+                ledger.stop()
+                self._move(State.ENDING)
+        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+            self._quiet_since = now if self._quiet_since is None else self._quiet_since
+            is_saved = self._saved.settled == ledger.settled or not self._saved.is_pending
+            if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may take nothing
+                self.is_unsaved = not is_saved
+                self._move(State.OVER)
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"training goes from {self.state} to {state}"
+        self.state = state

@@ -1,0 +1,40 @@
+"""Samples that a server has lost, as people read of them.
+
+Knows: places, how many an epoch has. Does not know: why they are lost, the ledger.
+"""
+
+from __future__ import annotations
+
+from cotswold.batch.core.requests import Event
+from cotswold.wire import Ranges
+from cotswold.wire.ranges import size
+
+_NAMED_MOST = 6
+"""Ranges that a sentence has; the event has all."""
+
+
+def loss(lost: Ranges, samples: int, of: str) -> Event:
+    """These places are lost, and free again; ``samples``: of an epoch; ``of``: what they were.
+
+    >>> loss(((3, 7), (12, 13)), samples=10, of="that counted").sentence
+    '5 samples that counted were lost by some server, and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
+    """
+    if not lost:
+        return Event("recalled", "", f"no samples {of} are lost")
+    named = "; ".join(_named(lost, samples))
+    sentence = f"{size(lost):,} samples {of} were lost by some server, and are handed out again: {named}"
+    return Event("recalled", "", sentence, places=lost)
+
+
+def _named(lost: Ranges, samples: int) -> list[str]:
+    whole = [
+        (epoch, max(0, start - epoch * samples), min(samples, stop - epoch * samples) - 1)
+        for start, stop in lost
+        for epoch in range(start // samples, (stop - 1) // samples + 1)
+    ]
+    found = [
+        f"epoch {epoch + 1}: {first}{f' to {last}' if last > first else ''}"
+        for epoch, first, last in whole[:_NAMED_MOST]
+    ]
+    more = len(whole) - _NAMED_MOST
+    return [*found, f"and {more} ranges more"] if more > 0 else found

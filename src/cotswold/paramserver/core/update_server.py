@@ -1,0 +1,528 @@
+"""The asynchronous half of a parameter server: updates that are applied as they come, each once.
+
+Knows: versions of shards, markers, what is done with an update by its number, when what waits is applied.
+Does not know: where numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`,
+whose vectors these are). What is kept of a session is in `session`, what waits in `waiting`.
+
+    an update of session s whose last number is n          what happens
+    another run's; of a session that is not living         refused
+    number n, answered                                     the same answer again
+    number n, waiting; number below n                      nothing (its answer comes, or has been had)
+    number above n + 1                                     refused: ``expects n+1``
+    with the marker of a checkpoint that nobody began      refused
+    n + 1, of samples that are applied here                `Applied`: nothing is applied a second time
+    n + 1, of which a part of the samples is applied here  refused; n + 1 is used up
+    n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
+    n + 1, no room                                         what waits is applied at once
+    n + 1, and there still is none                         refused, to be sent again: ``busy``
+    n + 1, without shards, of a checkpoint that is new     `Applied`: its marker is in
+    n + 1, a part of it, and others are missing            kept (`parts`), outside of the queue
+    n + 1, the last part                                   as an update that came whole
+    n + 1, without shards                                  `Applied`: it computes nothing from what it pulled
+    n + 1                                                  queued
+
+    the queue                                              what happens
+    drain                                                  all of a shard in one pass, then `Applied` to each
+    drain, too stale, policy *drop*                        refused; the number is used up
+    drain, policy *wait*                                   what would make others too stale stays
+    behind its marker, and others owe theirs               stays until the shards are frozen
+    its session ends                                       applied at once, answered to nobody
+    its session ends, and it is behind its marker          forgotten: it is in no shard, and nobody said so
+    all living sessions' markers are in                    what is not behind one is applied at once; the
+                                                           shards are copied (frozen)
+
+    an order of the coordinator                            what happens
+    older than the newest                                  nothing
+    begins a checkpoint before the last was taken          nothing: it comes again
+    begins a checkpoint before parameters were written     nothing: it comes again
+    the newest, again                                      the same answer again
+    newer                                                  sessions that it does not name end, and the markers
+                                                           of a new checkpoint are waited for
+
+A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
+coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
+
+A pull is answered at once from what is applied. The queue is bounded in bytes, so memory is: an update is
+taken where it fits, or where nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic
+
+from cotswold.optim.server_rules import Deltas
+from cotswold.paramserver.core.admission import (
+    Admission,
+    Factors,
+    Pass,
+    Product,
+    RefusedError,
+    UpdateArithmetic,
+)
+from cotswold.paramserver.core.frozen_state import Frozen, part_of
+from cotswold.paramserver.core.partial_update import Parts
+from cotswold.paramserver.core.rank_fanout import is_of, may_say
+from cotswold.paramserver.core.sessions import Session
+from cotswold.paramserver.core.settings import Asynchronous
+from cotswold.paramserver.core.shard_metadata import Books
+from cotswold.paramserver.core.staleness import Histogram
+from cotswold.paramserver.core.update_queue import Queue, Waiting
+from cotswold.shards.core.shard_server import Arithmetic, Server, Values
+from cotswold.shards.core.versions import behind
+from cotswold.wire import (
+    COORDINATOR,
+    Applied,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullFrozen,
+    PullNewer,
+    Ranges,
+    Send,
+    ToUpdates,
+    Update,
+    UpdateRefused,
+)
+from cotswold.wire.ranges import are_apart, size
+
+_Pushed = tuple[float, Values | Factors[Values]]
+
+
+class Updates(Generic[Values]):
+    """Updates of the shards of ``server``."""
+
+    def __init__(
+        self,
+        server: Server[Values],
+        settings: Asynchronous,
+        arithmetic: Arithmetic[Values],
+        updates: UpdateArithmetic[Values],
+        versions: Mapping[int, int] | None = None,
+        products: Mapping[str, Product[Values]] | None = None,
+    ) -> None:
+        self._server, self.settings = server, settings
+        self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
+        self._admission = Admission(
+            server.shards, settings.columns, settings.rule, arithmetic, updates, products
+        )
+        self._unit_filters = settings.unit_norm & self._products.keys()
+        """Tensors whose filters are made of norm 1 by their products; those of others are rows."""
+        self._unit_rows = settings.unit_norm - self._unit_filters
+        self.books: Books[Values] = Books(settings.run, versions or dict.fromkeys(server.numbers, 0))
+        self._sessions = self.books.sessions
+        self._sessions.keeps_past = settings.deals
+        self.staleness = {number: Histogram() for number in server.numbers}
+        self.refused: dict[str, int] = {}
+        """How many updates, by the first word of the reason."""
+        self.taken = 0
+        """How many updates, and parts of such, were taken as they came."""
+        self._parts: dict[int, Parts[Values]] = {}
+        """Of the next update of each session whose replica has several ranks."""
+        self._queue: Queue[Values] = Queue(server.numbers, settings.room, settings.item_bytes)
+
+    @property
+    def versions(self) -> Mapping[int, int]:
+        """How many updates each shard has had."""
+        return self.books.versions
+
+    @property
+    def frozen(self) -> Frozen[Values] | None:
+        """The state at the newest checkpoint, until the coordinator has taken it."""
+        return self.books.frozen
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of updates that wait."""
+        return self._queue.bytes
+
+    @property
+    def queued(self) -> int:
+        """Updates that wait."""
+        return len(self._queue)
+
+    @property
+    def replicas(self) -> dict[str, Histogram]:
+        """The staleness of what each living session had applied here, by its name."""
+        return {session.name: session.staleness for _, session in self._sessions}
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The names of sessions that make updates of others wait: by a marker that they owe, or because they
+        compute from what these would make too stale."""
+        checkpoint = self.books.order.checkpoint
+        owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
+        found = {key for each in self._ahead for key in self._aged(each, self.versions)}
+        return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
+
+    def replica(self, sender: str, message: ToUpdates) -> str:
+        """The replica that says something, where one of its ranks does; otherwise the sender."""
+        if isinstance(message, Update | PullNewer):
+            session = self._sessions.living.get(message.session)
+            if session is not None and is_of(sender, session.name):
+                return session.name
+        return sender
+
+    def receive(self, sender: str, message: ToUpdates) -> list[Send]:
+        """What a message leads to; orders are the coordinator's alone."""
+        match message:
+            case Update() | PullNewer() if 0 < message.session <= self.books.void:
+                return []  # the coordinator lets it join anew
+            case Update():
+                return self._update(sender, message)
+            case PullNewer():
+                return [Send(sender, self._pull(sender, message))]
+            case PullFrozen() if sender == COORDINATOR:
+                part = part_of(
+                    self.frozen, self._server.name, self._server.numbers, message, self._arithmetic
+                )
+                return [Send(sender, part)]
+            case Order() if sender == COORDINATOR:
+                return self._ordered(message)
+            case _:
+                return []
+
+    # --- updates come ---
+
+    def _update(self, sender: str, update: Update) -> list[Send]:
+        session = self._living(sender, update)
+        if isinstance(session, str):
+            return [Send(sender, self._refusal(update, session))]
+        if update.number <= session.last:
+            answer = session.answer if update.number == session.last else None
+            return [] if answer is None else [Send(session.name, answer)]
+        if update.number != session.last + 1:
+            return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
+        if update.checkpoint > self.books.order.checkpoint:
+            reason = f"marker: checkpoint {update.checkpoint} was not begun"
+            return [Send(session.name, self._refusal(update, reason, again=True))]
+        if not update.shards and not update.parts:
+            return self._marked(session, update)
+        return self._admitted(session, update)
+
+    def _admitted(self, session: Session, update: Update) -> list[Send]:
+        """The next update of a session, or a part of it, is queued or refused."""
+        sends: list[Send] = []
+        try:
+            self._admission.check(update, self.books.rates)
+            whole = self._whole(update)
+            if whole is None:
+                return []
+            known, values = whole
+            if self._is_repeat(known):
+                return [self._repeated(session, known)]
+            numbers = self._admission.size(known)
+            busy = self._busy(known, session, numbers)
+            if busy is not None:
+                sends = self.drain()
+                busy = self._busy(known, session, numbers)
+            if busy is not None:
+                session.waits()  # others need not: their markers may be what it waits for
+                return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
+            if not update.parts:
+                values = self._admission.read(update, self._weights)
+        except RefusedError as error:
+            refusal = self._refusal(update, str(error))
+            self._parts.pop(update.session, None)
+            session.took(update.number, update.checkpoint, is_empty=False)
+            samples = update.samples if are_apart(update.samples) else ()
+            session.has_missed(samples, refusal, self._repeats(samples))
+            return [*sends, Send(session.name, refusal)]
+        self.taken += not update.parts
+        self._parts.pop(update.session, None)
+        checkpoint = max(update.checkpoint, session.checkpoint)
+        known = replace(known, buffers=())  # what their values need of them these keep
+        waiting = Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        session.took(update.number, update.checkpoint, is_empty=False)
+        session.answer = None
+        self._queue.add(waiting)
+        return sends
+
+    def _is_repeat(self, update: Update) -> bool:
+        """Whether the shards have all samples of an update: another session pushed them, and other servers
+        have lost them, or never had them. Raises RefusedError where the shards have a part of them."""
+        applied = self._repeats(update.samples)
+        if applied and size(applied) < size(update.samples):
+            raise RefusedError("places", f"samples {applied} of {update.samples} are applied here already")
+        return bool(applied)
+
+    def _repeats(self, samples: Ranges) -> Ranges:
+        """Those of these samples that the shards have."""
+        return self._sessions.applied_of(samples) if self.settings.deals else ()
+
+    def _repeated(self, session: Session, update: Update) -> Send:
+        """The answer to an update of samples that are in the shards."""
+        self._parts.pop(update.session, None)
+        session.took(update.number, update.checkpoint, is_empty=False)
+        answer = self._applied(update)
+        session.has_applied(update.samples, answer)
+        return Send(session.name, answer)
+
+    def _whole(self, update: Update) -> tuple[Update, list[Values | Factors[Values]]] | None:
+        """An update with what was read of its parts, which is nothing where it came whole; None while parts
+        are missing. Raises RefusedError."""
+        if not update.parts:
+            return update, []
+        parts = self._parts.setdefault(update.session, Parts())
+        if parts.lacks(update):
+            if self.settings.name not in self._server.vectors:
+                return None  # it is sent again
+            parts.put(update, self._admission.read(update, self._weights))
+            self.taken += 1
+        return parts.whole()
+
+    def _living(self, sender: str, message: Update | PullNewer) -> Session | str:
+        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
+        session = self._sessions.living.get(message.session)
+        if session is not None and message.run == self.settings.run:
+            if may_say(message, sender, session.name):
+                return session
+            return f"session: {message.session} is no living session of {sender!r:.60} as it says it"
+        return self._sessions.of_sender(sender, message.run, message.session)
+
+    def _rate(self, update: Update) -> float:
+        if isinstance(self.settings.rule, Deltas):
+            return 1.0
+        greatest = self.books.rates[update.rate]
+        return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
+
+    def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
+        kind = reason.split()[0].rstrip(":")
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+        return UpdateRefused(update.session, self._server.name, update.number, reason, again)
+
+    def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
+        """Why an update must come again; None where there is room for it."""
+        if self.settings.name not in self._server.vectors:
+            return f"busy: there is no vector {self.settings.name!r} yet"
+        is_behind = max(update.checkpoint, session.checkpoint) > self.books.checkpoint
+        if self._queue.has_room(numbers, self.books.checkpoint, is_behind=is_behind):
+            return None
+        return f"busy: {self.waiting} bytes of updates wait"
+
+    @property
+    def _ahead(self) -> list[Waiting[Values]]:
+        """What waits, and is not behind the marker of a checkpoint that is not frozen."""
+        return self._queue.ahead_of(self.books.checkpoint)
+
+    def _marked(self, session: Session, update: Update) -> list[Send]:
+        session.took(update.number, update.checkpoint, is_empty=True)
+        session.checkpoint = max(session.checkpoint, update.checkpoint)
+        session.answer = self._applied(update)
+        return [Send(session.name, session.answer), *self._freeze()]
+
+    def _applied(self, update: Update) -> Applied:
+        versions = tuple(self.versions[number] for number in update.shards)
+        return Applied(
+            update.session, self._server.name, update.number, update.shards, versions, self.waiting
+        )
+
+    # --- updates are applied ---
+
+    def drain(self) -> list[Send]:
+        """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
+        is_crowded, self._queue.is_crowded = self._queue.is_crowded, False
+        queue = self._ahead
+        if self.settings.staleness.policy == "wait":
+            queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
+            queue = queue if is_crowded else self._harmless(queue)
+        return self._apply(queue)
+
+    def _harmless(self, queue: Sequence[Waiting[Values]]) -> list[Waiting[Values]]:
+        """Those that make, one after the other, nothing too stale that another session computes."""
+        found: list[Waiting[Values]] = []
+        versions = dict(self.versions)
+        for each in queue:
+            if next(self._aged(each, versions), None) is None:
+                found.append(each)
+                for number in each.update.shards:
+                    versions[number] += 1
+        return found
+
+    def _aged(self, waiting: Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+        """The sessions whose computing it would make too stale."""
+        policy = self.settings.staleness
+        if policy.policy != "wait":
+            return
+        for key, session in self._sessions:
+            if key != waiting.session:
+                bases = session.computes_from
+                shards = [number for number in waiting.update.shards if number in bases]
+                if any(behind(versions[number] + 1, bases[number]) > policy.bound for number in shards):
+                    yield key
+
+    def _apply(self, ready: Sequence[Waiting[Values]]) -> list[Send]:
+        """These, in order, out of the queue."""
+        if not ready:
+            return []
+        self._queue.remove(ready)
+        pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
+        for each in ready:
+            self._take(each, pushes)
+        weights = self._vector(self.settings.name)
+        kept = [self._vector(name) for name in self.settings.rule.keeps]
+        passes: list[Pass[Values]] = []
+        for place, shard in enumerate(self._server.shards):
+            some = pushes.get(shard.number)
+            if some is not None:
+                columns = self.settings.columns[shard.tensor]
+                is_unit = shard.tensor in self._unit_rows
+                passes.append(Pass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+        self._updates.apply(self.settings.rule, passes)
+        for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
+            if shard.tensor in self._unit_filters and shard.number in pushes:
+                self._products[shard.tensor].scale_to_norm_1(weights[place])
+        return [send for each in ready for send in self._answered(each)]
+
+    def _take(self, waiting: Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+        """Put an update among those of each shard's pass, or drop it."""
+        update = waiting.update
+        stale = self._staleness(update)
+        scales = [self.settings.staleness.scale(each) for each in stale]
+        waiting.is_dropped = 0.0 in scales
+        if waiting.is_dropped:
+            return
+        session = self._sessions.of(waiting.session)
+        whole = waiting.rate * update.scale
+        for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
+            pushes[number].append((whole * scale, values))
+            self.staleness[number].add(each)
+            self.books.applied(number)
+        for each, times in Counter(stale).items():
+            session.staleness.add(each, times)
+
+    def _staleness(self, update: Update) -> list[int]:
+        """Of each of its shards."""
+        pairs = zip(update.shards, update.versions, strict=True)
+        return [behind(self.versions[number], version) for number, version in pairs]
+
+    def _answered(self, waiting: Waiting[Values]) -> list[Send]:
+        update = waiting.update
+        session = self._sessions.of(waiting.session)
+        answer: Applied | UpdateRefused
+        if waiting.is_dropped:
+            bound = self.settings.staleness.bound
+            answer = self._refusal(update, f"stale: more than {bound} updates came before it")
+            session.has_missed(update.samples, answer)
+        else:
+            answer = self._applied(update)
+            session.has_applied(update.samples, answer)
+        return [Send(session.name, answer)] if waiting.session in self._sessions.living else []
+
+    @property
+    def _weights(self) -> Mapping[int, Values]:
+        """By shard."""
+        return dict(zip(self._server.numbers, self._vector(self.settings.name), strict=True))
+
+    def _vector(self, name: str) -> list[Values]:
+        """A vector's shards; what a rule keeps is zeros at first."""
+        vectors = self._server.vectors
+        if name not in vectors:
+            assert name in self.settings.rule.keeps, f"vector {name!r} was written before updates came"
+            vectors[name] = [
+                self._arithmetic.zeros(shard.stop - shard.start) for shard in self._server.shards
+            ]
+        return vectors[name]
+
+    # --- pulls ---
+
+    def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
+        session = self._living(sender, pull) if pull.session else None
+        error = session if isinstance(session, str) else self._mistake(pull)
+        if error is not None:
+            return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
+        if isinstance(session, Session):
+            session.pulled(pull.number, [(number, self.versions[number]) for number in pull.shards])
+        place = {number: place for place, number in enumerate(self._server.numbers)}
+        newer = tuple(
+            number
+            for number, version in zip(pull.shards, pull.versions, strict=True)
+            if self.versions[number] > version
+        )
+        weights = self._vector(self.settings.name)
+        return PulledNewer(
+            pull.session,
+            self._server.name,
+            pull.number,
+            newer,
+            tuple(self.versions[number] for number in newer),
+            tuple(self._arithmetic.write(weights[place[number]]) for number in newer),
+        )
+
+    def _mistake(self, pull: PullNewer) -> str | None:
+        if pull.run != self.settings.run:
+            return self._sessions.foreign(pull.run)
+        strange = sorted(set(pull.shards) - self.versions.keys())
+        if strange:
+            return f"shard: shards {strange} are not here"
+        if len(set(pull.shards)) < len(pull.shards):
+            return "shard: it names a shard twice"
+        if len(pull.versions) != len(pull.shards):
+            return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
+        if self.settings.name not in self._server.vectors:
+            return f"vector: there is no vector {self.settings.name!r} yet"
+        return None
+
+    # --- orders ---
+
+    def _ordered(self, order: Order) -> list[Send]:
+        sends: list[Send] = []
+        if order.number < self.books.order.number or not self._can_take(order):
+            return []
+        self.books.void_all(number for number, _ in order.sessions)
+        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # one of a life before, perhaps
+        if order.number > self.books.order.number:
+            self.books.obey(order)
+            sends = [*self._live(dict(order.sessions)), *self._freeze()]
+        cut = () if self.frozen is None else self.frozen.samples
+        is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
+        known = order.known if is_life_known else ()
+        samples = self._sessions.said(known)
+        answer = Ordered(
+            *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
+            past=self._sessions.said_of_past(known),
+            restored=self.books.restored,
+        )
+        return [*sends, Send(COORDINATOR, answer)]
+
+    def _can_take(self, order: Order) -> bool:
+        """Whether the checkpoint that it begins, if it does, has something to keep, and room for it."""
+        if order.checkpoint <= self.books.order.checkpoint:
+            return True
+        has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
+        return has_room and self.settings.name in self._server.vectors
+
+    def _live(self, names: Mapping[int, str]) -> list[Send]:
+        """These sessions live; what others have waiting is applied, unless it is behind a marker."""
+        checkpoint = self.books.order.checkpoint
+        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
+        ended = self._sessions.ended
+        self._parts = {number: each for number, each in self._parts.items() if number not in ended}
+        sends = self._apply([each for each in self._ahead if each.session in ended])
+        self._queue.remove([each for each in self._queue if each.session in ended])
+        self._sessions.settle(self.books.order.forgotten)
+        return sends
+
+    # --- checkpoints ---
+
+    def _freeze(self) -> list[Send]:
+        """Keep the state of a checkpoint, once all markers are in."""
+        checkpoint = self.books.order.checkpoint
+        if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
+            return []
+        sends = self._apply(self._ahead)  # all of it came before the markers
+        names = (self.settings.name, *self.settings.rule.keeps)
+        self.books.freeze(
+            Frozen(
+                checkpoint,
+                {
+                    name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]
+                    for name in names
+                },
+                tuple(self.versions[number] for number in self._server.numbers),
+                self._sessions.cut(self.books.known_at(checkpoint)),
+            )
+        )
+        return sends

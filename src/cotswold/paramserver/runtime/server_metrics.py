@@ -1,0 +1,91 @@
+"""What a server of updates has done, as it tells its coordinator.
+
+Knows: bytes that came, processor time, what queues and shards say of themselves. Does not know: which shards
+are where.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from cotswold.paramserver.core.rank_fanout import is_of
+from cotswold.paramserver.core.staleness import Histogram
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.shards.core.versions import updates_of
+from cotswold.shards.runtime.arithmetic import Array, bytes_of
+from cotswold.wire import Update
+from cotswold.wire.lifecycle import Counts
+
+
+class Work:
+    """Of one process; in a ``with`` statement updates are read, checked and applied."""
+
+    def __init__(self) -> None:
+        self._taken_bytes = 0
+        self._sent_bytes: Counter[str] = Counter()
+        """Of these, by who sent them."""
+        self._applying_seconds = 0.0
+        self._began: float | None = None
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def begin(self) -> None:
+        """Updates are read, checked and applied from now on; nothing happens where that is so already."""
+        if self._began is None:
+            self._began = time.thread_time()
+
+    def end(self) -> None:
+        """No more; the clock is slow, so this is not for each message."""
+        if self._began is not None:
+            self._applying_seconds, self._began = (
+                self._applying_seconds + time.thread_time() - self._began,
+                None,
+            )
+
+    def took(self, sender: str, update: Update, living: Sequence[str] | None = None) -> None:
+        """An update was taken; ``living``: replicas that are there, where others are to be forgotten."""
+        count = bytes_of(update.buffers)
+        self._taken_bytes += count
+        if living is not None and sender not in self._sent_bytes:
+            names = [name for name in self._sent_bytes if any(is_of(name, each) for each in living)]
+            self._sent_bytes = Counter({name: self._sent_bytes[name] for name in names})
+        self._sent_bytes[sender] += count
+
+    def counts(self, name: str, updates: Sequence[Updates[Array]], refused: Mapping[str, int]) -> Counts:
+        """All of it; ``refused``: by the endpoint."""
+        histograms = [each for one in updates for each in one.staleness.values()]
+        measured = sum(each.updates for each in histograms)
+        reasons: Counter[str] = Counter(refused)
+        replicas: dict[str, Histogram] = {}
+        for one in updates:
+            reasons.update(one.refused)
+            for replica, histogram in one.replicas.items():
+                replicas[replica] = replicas.get(replica, Histogram()) + histogram
+        return Counts(
+            name,
+            sum(updates_of(version) for one in updates for version in one.versions.values()),
+            sum(each.total for each in histograms) / max(1, measured),
+            max((each.largest for each in histograms), default=0),
+            sum(one.waiting for one in updates),
+            tuple(sorted((+reasons).items())),
+            len(histograms),
+            sum(one.queued for one in updates),
+            tuple(sorted({each for one in updates for each in one.waits_for})),
+            tuple((replica, each.updates, each.mean, each.largest) for replica, each in replicas.items()),
+            self._taken_bytes,
+            tuple(sorted(item for one in updates for item in one.versions.items())),
+            self._applying_seconds,
+            time.process_time(),
+            tuple(sorted(self._sent_bytes.items())),
+        )

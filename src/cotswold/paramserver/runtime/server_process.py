@@ -1,0 +1,90 @@
+"""A parameter server: shards of the vectors in this process's memory.
+
+Knows: endpoints, the state machine of a server, arithmetic. Does not know: what vectors are for.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, get_args
+
+from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
+from cotswold.paramserver.runtime.traffic_log import Traffic
+from cotswold.paramserver.runtime.update_loop import Draining, asynchronous_of
+from cotswold.processes.endpoint_settings import Reach, own_endpoint
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
+from cotswold.transport import Lost
+from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
+from cotswold.wire.lifecycle import Count, Finish, Serving
+from cotswold.wire.messenger import Letter, Post
+
+_OBEYED = get_args(ToServer)
+_UPDATES = (*get_args(ToUpdates), Count)
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    shards: Sequence[Sequence[object]],
+    dtype: str,
+    reach: Mapping[str, Any],
+    updates: Mapping[str, Any] | None = None,
+    versions: Sequence[int] = (),
+    traffic: str | None = None,
+) -> int:
+    """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
+    `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
+    on; what replicas say is written down in the folder ``traffic``. The token is in the environment. Raises
+    MachineError where the coordinator ends first.
+    """
+    keep_freed_bytes()  # of messages: the next ones come into the same pages
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
+    with own_endpoint(name, Reach(**reach)) as endpoint:
+        endpoint.connect(COORDINATOR, coordinator)
+        post = Post(endpoint)
+        post.send(COORDINATOR, Serving(name, endpoint.address))
+        with ExitStack() as held:
+            draining = None
+            if updates is not None:
+                settings, written = asynchronous_of(updates), None
+                if traffic is not None:
+                    written = Traffic(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
+                    held.callback(written.close)
+                draining = Draining(machine, settings, dtype, post, versions, written)
+            serve(machine, post, draining)
+    return 0
+
+
+def serve(machine: Server[Array], post: Post, updates: Draining | None = None) -> None:
+    """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
+    while _attend(post.receive(None if updates is None else updates.patience), machine, post, updates):
+        pass
+
+
+def _attend(event: object, machine: Server[Array], post: Post, updates: Draining | None) -> bool:
+    """What has come; False once it is over. Nothing refers to a message afterwards but what was kept of it:
+    the memory that it lies in is lent until then."""
+    match event:
+        case Letter(sender, Finish()) if sender == COORDINATOR:
+            return False
+        case Letter(sender, message) if isinstance(message, _OBEYED):
+            for each in machine.receive(sender, message):
+                post.send(each.to, each.message)
+        case Letter(sender, message) if updates is not None and isinstance(message, _UPDATES):
+            updates.hear(sender, message)
+        case None if updates is not None:
+            updates.drain()
+        case Lost(peer, why) if peer == COORDINATOR:
+            raise MachineError(f"{machine.name} lost its coordinator ({why}); resume the run")
+        case _:
+            pass
+    return True

@@ -1,0 +1,72 @@
+"""What comes to a server from replicas, written down: when, from whom, how much; no numbers of it.
+
+Knows: one file, lines of JSON. Does not know: who reads them, what becomes of the messages.
+
+The first line says which shards the server has and by which rule it updates them. Each further one is
+``[seconds, replica, session, "push", number, kind, samples, shards, examples]`` or
+``[seconds, replica, session, "pull", number, shards]``; ``shards`` is 0 for all of the server's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from cotswold.paramserver.core.settings import Asynchronous
+from cotswold.wire import PullNewer, Shard, ToUpdates, Update
+
+VERSION = 1
+FOLDER = "traffic"
+"""In the directory of a run."""
+_BYTES_MOST = 256 << 20
+"""Of a file; what comes later is not written down."""
+
+
+class Traffic:
+    """Writes to the file of one server, which it empties first; to be closed.
+
+    Each line goes to the file at once, so a server that is killed leaves all that came to it.
+    """
+
+    def __init__(self, file: Path, shards: Sequence[Shard], settings: Asynchronous, dtype: str) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file.open("w", buffering=1, encoding="utf-8")
+        self._all = tuple(one.number for one in shards)
+        self._began = time.monotonic()
+        self._bytes = 0
+        self._write(
+            {
+                "traffic": VERSION,
+                "dtype": dtype,
+                "rule": {"name": settings.rule.name, **asdict(settings.rule)},
+                "columns": dict(settings.columns),
+                "shards": [[one.number, one.tensor, one.block, one.start, one.stop] for one in shards],
+            }
+        )
+
+    def note(self, sender: str, message: ToUpdates) -> None:
+        """Write a push or a pull down; markers and orders are none."""
+        head = [round(time.monotonic() - self._began, 6), sender]
+        match message:
+            case Update(shards=shards) if shards:
+                samples = sum(stop - start for start, stop in message.samples)
+                told = [message.number, message.kind, samples, self._which(shards), list(message.examples)]
+                self._write([*head, message.session, "push", *told])
+            case PullNewer():
+                self._write([*head, message.session, "pull", message.number, self._which(message.shards)])
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._file.close()
+
+    def _which(self, shards: tuple[int, ...]) -> object:
+        return 0 if shards == self._all else list(shards)
+
+    def _write(self, line: object) -> None:
+        text = json.dumps(line, separators=(",", ":")) + "\n"
+        self._bytes += len(text)
+        if self._bytes <= _BYTES_MOST:
+            self._file.write(text)

@@ -1,0 +1,1 @@
+"""Supervision of processes: start, restart, backoff, hangs, credentials, Ray."""

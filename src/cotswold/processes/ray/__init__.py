@@ -1,0 +1,1 @@
+"""Processes that Ray starts on the machines of its cluster."""

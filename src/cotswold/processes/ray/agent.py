@@ -1,0 +1,124 @@
+"""What stands on each machine of Ray's: it forks processes there, and tells of their ends.
+
+Knows: the fork server, asyncio. Does not know: Ray (which calls it), what the processes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotswold import __version__
+from cotswold.errors import CotswoldError, UserError
+from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
+from cotswold.processes.credentials import has_one_of
+from cotswold.processes.ray.settings import fingerprint
+from cotswold.processes.shutdown_notice import notice_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a machine says of itself."""
+
+    hostname: str
+    cores: int
+    version: str
+    token: str
+    """The fingerprint of its token."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a process was not started."""
+
+    why: str
+    is_users: bool
+    """Whether it is the user's mistake."""
+
+
+class Agent:
+    """Starts processes on its machine; all verbs are called from other machines."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._server = ForkServer(modules, variables)
+        self._turn = asyncio.Lock()
+        self._notice: socket.socket | None = None
+        self._is_leaving = False
+        self._processes: dict[int, Process] = {}
+        self._ends: dict[int, asyncio.Future[tuple[int, str]]] = {}
+
+    async def facts(self) -> Facts:
+        """What this machine is."""
+        self._listen()
+        return Facts(
+            socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
+        )
+
+    async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | Refused:
+        """Start a process that is called by ``key`` from now on; returns its number. ``tokens``: what
+        `tokens_said` says of a cluster's, of which this machine must have one."""
+        loop = asyncio.get_running_loop()
+        if self._is_leaving:
+            return Refused(f"{call.name} cannot be started: {socket.gethostname()} is leaving", False)
+        try:
+            if tokens and not has_one_of(tokens, os.environ):
+                raise UserError(
+                    f"{call.name} cannot be started: {socket.gethostname()} has not the token of the cluster "
+                    "of parameter servers; start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN, or with "
+                    "COTSWOLD_CLUSTER_TOKEN_FILE naming the file that has it"
+                )
+            async with self._turn:
+                process = await loop.run_in_executor(None, self._server.start, call)
+        except CotswoldError as error:
+            return Refused(str(error), isinstance(error, UserError))
+        self._processes[key], self._ends[key] = process, loop.create_future()
+        loop.add_reader(process.fileno(), self._tell, key)
+        return process.pid
+
+    async def ended(self, key: int) -> tuple[int, str]:
+        """Wait for the end of a process; returns its code, and why it ended."""
+        return await asyncio.shield(self._ends[key])
+
+    async def send(self, key: int, number: int) -> None:
+        """Give a process a signal."""
+        self._processes[key].send(number)
+
+    async def end(self, key: int) -> None:
+        """Kill a process and what it has started."""
+        process = self._processes[key]
+        asyncio.get_running_loop().remove_reader(process.fileno())
+        process.end()
+        self._tell(key)
+
+    def _listen(self) -> None:
+        """From now on, hear that this machine is to go."""
+        self._notice = self._notice or notice_of(os.environ)
+        if self._notice is not None:
+            asyncio.get_running_loop().add_reader(self._notice, self._leave)
+
+    def _leave(self) -> None:
+        """What runs here hands over what it has; once all have ended, the machine may go."""
+        assert self._notice is not None, "its notice was read"
+        asyncio.get_running_loop().remove_reader(self._notice)
+        self._is_leaving = True
+        for process in self._processes.values():
+            process.send(signal.SIGTERM)
+        self._hang_up_if_empty()
+
+    def _hang_up_if_empty(self) -> None:
+        if self._is_leaving and self._notice is not None and all(end.done() for end in self._ends.values()):
+            self._notice.close()
+
+    def _tell(self, key: int) -> None:
+        process, end = self._processes[key], self._ends[key]
+        code = process.code()
+        if code is not None and not end.done():
+            if process.fileno() >= 0:
+                asyncio.get_running_loop().remove_reader(process.fileno())
+            end.set_result((code, process.why()))
+            self._hang_up_if_empty()

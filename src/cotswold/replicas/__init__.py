@@ -1,0 +1,1 @@
+"""Downpour's replicas: their processes, their coordinator, the evaluator, metrics and snapshots of a run."""

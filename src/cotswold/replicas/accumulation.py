@@ -1,0 +1,259 @@
+"""What a replica's steps add up to between two pushes: gradients, its own steps, or factors; and what of it
+goes to which server.
+
+Knows: the parameters, where their rows lie, a work. Does not know: when a push is due, messages, rates, on
+which device the parameters are (`vectors`).
+
+    own steps   a step                          a push is
+    none        g is added up                   the sum, and factors of tensors whose work gives some
+    plain       the same, and w ← w - η·g       the same
+    pushed      w ← w - η·g                     what these steps have moved w by
+
+A push that is late in being sent grows, to `GROWS` times the usual steps as above. Where servers take plain
+steps it goes on to `GROWS_MOVING` times, and w is moved by - R·η times all that was added up, for R replicas,
+as if the others did the same: the sum of many gradients at one w is too long a step, and so are R sums, each
+of which has gone the whole way. With R = 1 this is SGD, and with more it is stable where R replicas are that
+push in turn. Factors, of which there are more and more, grow no further, nor do steps that are pushed, or
+whose squares Adagrad would keep for ever.
+
+A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
+otherwise a replica would compute from weights without its newest steps. A gradient that is not finite moves
+nothing here: it goes into the push, which servers refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cotswold.optim.schedule import BySamples, Schedule
+from cotswold.paramserver.core.replica import StepTask
+from cotswold.paramserver.core.update_sequence import Part
+from cotswold.replicas.vectors import Vectors
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import Layout
+from cotswold.shards.runtime.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
+from cotswold.wire import Shard
+
+OwnSteps = Literal["none", "plain", "pushed"]
+GROWS, GROWS_MOVING = 4, 32
+"""So many times what a push usually has it may have while the one before is not answered."""
+Pushed = Mapping[tuple[str, str], int]
+"""Bytes of the numbers that go to servers, by tensor and kind."""
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """What a replica does with gradients besides pushing them."""
+
+    own: OwnSteps = "none"
+    schedule: Schedule = "constant"
+    warmup: float = 0.0
+    epochs: int = 1
+    """Over which the schedule goes."""
+    beyond: int = 0
+    """A step of a push that is long moves the parameters by so many times its rate; 0: none is long."""
+
+    def by_samples(self, samples: int, batch: int) -> BySamples:
+        """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
+        return BySamples(self.schedule, self.warmup, samples, batch, self.epochs)
+
+
+class Accumulation:
+    """The steps of one work since the last push."""
+
+    def __init__(
+        self,
+        work: ReplicaWork,
+        layout: Layout,
+        own: OwnSteps,
+        push_samples: int,
+        vectors: Vectors,
+        beyond: int = 0,
+    ) -> None:
+        """``push_samples``: how many a push has before it is long; ``vectors``: where the parameters are;
+        ``beyond``: as in `Stepping`."""
+        self._work, self._own, self._push_samples, self._beyond = work, own, push_samples, beyond
+        self._vectors, self._parameters = vectors, work.parameters.detach()
+        self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
+        self._gradient = torch.zeros_like(self._parameters) if own != "none" or beyond else None
+        self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
+        """What closed accumulations have moved w by that are not in the newest pull."""
+        self._pull: tuple[int, int] | None = None
+        self._steps = self._samples = 0
+        """Since the last push."""
+        self._shards: tuple[Shard, ...] = ()
+        self._laid: tuple[Shard, ...] = ()
+        """What the work has heard of."""
+        self._rows = _Rows(layout)
+
+    def lay(self, shards: Sequence[Shard]) -> None:
+        """The servers have these; may be said by another thread than that which takes steps."""
+        self._shards = tuple(shards)
+
+    def begin(self, task: StepTask) -> None:
+        """Put what was pulled in its place; nothing refers to it any more then."""
+        self._put(task, newest_of(task))
+        task.installs.clear()
+
+    def _put(self, task: StepTask, newest: Mapping[int, object]) -> None:
+        """Put these shards in their place, by number, as the task has it."""
+        if self._kept is not None and task.pull != self._pull:
+            self._pull = task.pull
+            assert task.behind in (0, 1), "one step at most was taken since it was asked for"
+            if task.behind and self._vectors.is_finite(self._spare):
+                self._kept.copy_(self._spare)
+            else:
+                self._kept.zero_()
+        own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
+        moves = [each for each in own if self._vectors.is_finite(each)] if newest else []
+        for place in self._written(newest):
+            for each in moves:
+                self._parameters[place] += each[place]
+
+    def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
+        """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        total = self._sum
+        if opens:
+            self._steps = self._samples = 0
+            total.zero_()
+            if self._factoring is not None:
+                self._open(self._factoring)
+        was_long, self._steps, self._samples = self._is_long, self._steps + 1, self._samples + len(samples)
+        if self._gradient is None or (self._own == "none" and not self._is_long):
+            return self._work.compute(samples, total)
+        gradient, own_rate = self._gradient.zero_(), rate * self._beyond if self._is_long else rate
+        if self._is_long and not was_long and self._vectors.is_finite(total):
+            gone = 0.0 if self._own == "none" else rate
+            self._parameters.sub_(total, alpha=own_rate - gone)
+        if isinstance(self._work, SteppingWork):
+            found = self._work.learn(samples, gradient, own_rate)
+        else:
+            found = self._work.compute(samples, gradient)
+            if self._vectors.is_finite(gradient):
+                self._parameters.sub_(gradient, alpha=own_rate)
+        total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
+        return found
+
+    def may_grow(self, samples: int) -> bool:
+        """Whether a step of so many more samples may be added before it is closed."""
+        return self._may_be_long or self._samples + samples <= self._push_samples
+
+    @property
+    def _may_be_long(self) -> bool:
+        return self._beyond > 0 and (self._factoring is None or not self._factoring.gives_factors)
+
+    @property
+    def _is_long(self) -> bool:
+        return self._may_be_long and self._samples > self._push_samples
+
+    def close(self) -> tuple[Mapping[str, Part], Pushed]:
+        """What goes to each server, in memory that stays so until the next is closed."""
+        closed, self._sum, self._spare = self._sum, self._spare, self._sum
+        if self._kept is not None and self._vectors.is_finite(closed):
+            self._kept += closed
+        whole = self._vectors.give(closed)
+        factors = {} if self._factoring is None else self._factoring.take_factors()
+        servers: dict[str, list[Shard]] = {}
+        for shard in self._shards:
+            servers.setdefault(shard.server, []).append(shard)
+        pushed: dict[tuple[str, str], int] = {}
+        parts = {}
+        for server, shards in servers.items():
+            parts[server] = self._part(shards, whole, factors, pushed)
+        return parts, pushed
+
+    def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
+        """Write shards into the parameters; where each has come to lie."""
+        numbers = {shard.number: shard for shard in self._shards}
+        for number, buffer in newest.items():
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            place = slice(numbers[number].start, numbers[number].stop)
+            self._vectors.put(self._parameters[place], buffer)
+            yield place
+
+    def _numbers(self, whole: Array, shard: Shard) -> object:
+        """What of a closed accumulation goes into a shard."""
+        return raw(whole[shard.start : shard.stop])
+
+    @property
+    def _factoring(self) -> FactoringWork | None:
+        """The work, where its factors are of use: whoever takes steps needs whole gradients."""
+        return self._work if self._own == "none" and isinstance(self._work, FactoringWork) else None
+
+    def _open(self, work: FactoringWork) -> None:
+        work.take_factors()
+        if self._laid != self._shards:
+            self._laid = self._shards
+            work.lay(self._laid, self._push_samples)
+
+    def _part(
+        self,
+        shards: Sequence[Shard],
+        whole: Array,
+        factors: Mapping[str, Factors],
+        pushed: dict[tuple[str, str], int],
+    ) -> Part:
+        plain = "delta" if self._own == "pushed" else "gradient"
+        spans: dict[str, tuple[int, int]] = {}
+        buffers: list[object] = []
+        examples = []
+        for shard in shards:
+            rows, known = self._rows.of(shard), factors.get(shard.tensor)
+            if known is None:
+                buffers.append(self._numbers(whole, shard))
+                _count(pushed, shard.tensor, plain, (shard.stop - shard.start) * whole.itemsize)
+            else:
+                first, stop = spans.get(shard.tensor, rows)
+                spans[shard.tensor] = min(first, rows[0]), max(stop, rows[1])
+                buffers.append(errors := _bytes(known.errors_of(*rows)))
+                _count(pushed, shard.tensor, "factors", errors.nbytes)
+            examples.append(0 if known is None else known.examples)
+        for tensor, rows in spans.items():
+            buffers.append(activations := _bytes(factors[tensor].activations_of(*rows)))
+            _count(pushed, tensor, "factors", activations.nbytes)
+        return Part(
+            "factors" if spans else plain,
+            tuple(shard.number for shard in shards),
+            tuple(examples) if spans else (),
+            tuple(buffers),
+            decay=self._factoring.decay * self._steps if spans and self._factoring is not None else 0.0,
+        )
+
+
+class _Rows:
+    """Rows of tensors that shards have."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._tensors: dict[str, tuple[int, int]] = {}
+        """Where each begins, and numbers a row."""
+        start = 0
+        for name, rows, columns in layout:
+            self._tensors[name] = start, columns
+            start += rows * columns
+
+    def of(self, shard: Shard) -> tuple[int, int]:
+        """From the first to the one after the last."""
+        start, columns = self._tensors[shard.tensor]
+        return (shard.start - start) // columns, (shard.stop - start) // columns
+
+
+def _bytes(values: Tensor) -> memoryview:
+    return raw(values.contiguous().view(-1).cpu().numpy())
+
+
+def newest_of(task: StepTask) -> dict[int, object]:
+    """Of each shard that is to be put in its place, by number: the newest that was pulled."""
+    return {
+        number: buffer
+        for pulled in task.installs
+        for number, buffer in zip(pulled.shards, pulled.buffers, strict=True)
+    }
+
+
+def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, count: int) -> None:
+    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + count

@@ -1,0 +1,379 @@
+"""A client of parameter servers, for any program's own loop: a thread carries messages, the program waits.
+
+Knows: endpoints, one thread, flat vectors. Does not know: modules, when to pull and to push, sessions and
+numbers (`paramserver.core.client`).
+
+The program pulls and pushes whole vectors. Between that the thread goes on: it says that the program lives
+while that computes, sends again what was not answered, and joins anew where the program stood still for so
+long that its session ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from cotswold import wire as m
+from cotswold.errors import CotswoldError, MachineError, UserError
+from cotswold.host import Token, wake_pipe
+from cotswold.host.owner_process import OwnProcess
+from cotswold.paramserver.core.client import Outcome, State, Visitor
+from cotswold.paramserver.core.client_ledger import ANY
+from cotswold.paramserver.core.update_sequence import Part
+from cotswold.processes.endpoint_settings import own_host
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.transport import Endpoint, Lost, Ready
+from cotswold.transport.address import Address
+from cotswold.transport.host_names import address_of
+from cotswold.wire.lifecycle import Farewell, Terms, Visit
+from cotswold.wire.messenger import Letter, Post
+
+_TICK_SECONDS = 0.05
+_START_SECONDS = 20.0
+"""For so long it is tried to reach the servers."""
+_LEAVE_SECONDS = 2.0
+_LOST = "its session ended before all servers had answered; some may have it"
+_WITHOUT_SECONDS = 1.0
+"""For so long a client waits to be dismissed when a server is gone: in the end it is."""
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What became of a push that was not refused for a mistake in it."""
+
+    number: int
+    """1, 2, 3, ... of this connection's pushes, those that were dropped or refused too."""
+    staleness: int
+    """How many updates of others came since the pull that it was computed from (the most of a shard)."""
+    dropped: bool
+    """Whether it is lost, or a part of it is: servers dropped it, for it was too stale, or its session ended
+    before all had answered."""
+    why: str = ""
+    """Why it was dropped; empty where it was not."""
+
+
+class PushRefusedError(UserError):
+    """Servers refused a push; the sentence says which, and why."""
+
+
+class Client:
+    """A connection to parameter servers; use in a ``with`` statement, or `close`.
+
+    Raises MachineError where nobody answers there, or refuses the token.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: Token,
+        *,
+        encrypt: bool = True,
+        ports: Sequence[int] = (),
+    ) -> None:
+        self._where = f"{host}:{port}"
+        self._lock, self._using = threading.Condition(), threading.Lock()
+        self._terms: Terms | None = None
+        self._machine: Visitor | None = None
+        self._error: CotswoldError | None = None
+        self._is_closing = False
+        self._process = OwnProcess(self._where)
+        self._point: Array = np.empty(0)
+        self._servers: frozenset[str] = frozenset()
+        self._shards: dict[int, m.Shard] = {}
+        self._versions: dict[int, int] = {}
+        """What the next push is computed from: those of the last pull, and own pushes since."""
+        self._is_stale = False
+        """Whether a push was too stale since the last pull: all that follow would be."""
+        self._without: tuple[float, str] | None = None
+        """Since when it does without a server, and what to say of it."""
+        self._farewell = ""
+        """Why the servers end."""
+        self._asked: deque[Sequence[m.Send]] = deque()
+        self._woken, self._wake = wake_pipe()
+        found = address_of(host, port)
+        name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
+        self._name = f"{name}-{secrets.token_hex(3)}"
+        self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
+        self._post = Post(self._endpoint)
+        self._endpoint.watch(self._woken)
+        self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
+        self._thread = threading.Thread(target=self._run, name="cotswold-client", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(lambda: self._terms is not None and self._is_here, _START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def terms(self) -> Terms:
+        """What is served."""
+        assert self._terms is not None, "it was waited for"
+        return self._terms
+
+    @property
+    def has_pulled(self) -> bool:
+        """Whether there is something that a push can be computed from."""
+        return bool(self._versions)
+
+    def pull(self) -> Array:
+        """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
+        servers are lost, UserError in a fork of the process that connected."""
+        self._process.require()
+        with self._one_at_a_time(), self._lock:
+            self._ask(lambda machine: machine.pull(time.monotonic()))
+            self._wait(lambda: self._machine is not None and not self._machine.is_pulling)
+            assert self._machine is not None, "it is here"
+            newer, self._machine.newer = self._machine.newer, []
+            for pulled in newer:
+                for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+                    assert isinstance(buffer, bytes | bytearray | memoryview)
+                    shard = self._shards[number]
+                    self._point[shard.start : shard.stop] = np.frombuffer(buffer, self._point.dtype)
+            self._versions, self._is_stale = dict(self._machine.versions), False
+        return self._point
+
+    def push(self, vector: Array, samples: int) -> Pushed:
+        """Push a gradient or a delta ``(size,)``, computed from the last pull and so many samples; returns
+        once every server has applied it.
+
+        Raises PushRefusedError where a server refuses it, and where the one before was too stale and nothing
+        was pulled since; MachineError where they are lost; UserError in a fork of the process that connected.
+        """
+        self._process.require()
+        if self._is_stale:
+            raise PushRefusedError(
+                "the push before was dropped, for it was too stale, and so would be this one; pull first"
+            )
+        whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
+        with self._one_at_a_time(), self._lock:
+            base = self._versions
+            self._ask(lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic()))
+            self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
+            assert self._machine is not None, "it is here"
+            outcome, self._machine.outcome = self._machine.outcome, None
+            assert outcome is not None, "it was waited for"
+            own = [number for applied in outcome.applied.values() for number in applied.shards]
+            self._versions = base | {number: base[number] + 1 for number in own}
+            self._is_stale = any(map(_is_stale, outcome.refused.values()))
+        return _told(outcome, base)
+
+    def close(self) -> None:
+        """Leave; a fork of the process that connected leaves nothing, for nothing in it is connected."""
+        if not self._process.is_this:
+            return
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            self._tell(())
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Leave soon, without a wait or a lock: a garbage collector may call it in any thread."""
+        self._is_closing = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- the program's thread ---
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Raises UserError while another thread of the program pulls or pushes."""
+        if not self._using.acquire(blocking=False):
+            raise UserError(
+                f"another thread pulls or pushes by this connection to {self._where}; connect once in each "
+                "thread"
+            )
+        try:
+            yield
+        finally:
+            self._using.release()
+
+    def _ask(self, what: Callable[[Visitor], Sequence[m.Send]]) -> None:
+        """Have the other thread ask the machine for something; the lock is held, so it waits for this."""
+        self._raise_error()
+        assert self._machine is not None, "it is here"
+        sends = what(self._machine)
+        self._tell(sends)
+
+    def _tell(self, sends: Sequence[m.Send]) -> None:
+        """Have the other thread send these; the lock is held."""
+        if not self._thread.is_alive():
+            return
+        self._asked.append(sends)
+        with suppress(BlockingIOError):  # it has been woken often enough
+            os.write(self._wake, b"!")
+
+    def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> None:
+        with self._lock:
+            in_time = self._lock.wait_for(lambda: self._error is not None or holds(), seconds)
+            self._raise_error()
+        if not in_time:
+            raise MachineError(f"the servers at {self._where} do not answer; see whether they still serve")
+
+    def _raise_error(self) -> None:
+        if self._is_closing:
+            raise UserError(f"the connection to {self._where} is closed; connect again")
+        if self._error is not None:
+            raise self._error
+
+    def _parts(self, whole: Array) -> dict[str, Part]:
+        own: dict[str, list[m.Shard]] = {}
+        for shard in self._shards.values():
+            own.setdefault(shard.server, []).append(shard)
+        return {
+            server: Part(
+                self.terms.kind,
+                tuple(shard.number for shard in shards),
+                (),
+                tuple(raw(whole[shard.start : shard.stop]) for shard in shards),
+            )
+            for server, shards in own.items()
+        }
+
+    # --- the thread that carries messages ---
+
+    @property
+    def _is_here(self) -> bool:
+        return self._machine is not None and self._machine.state is State.HERE
+
+    def _run(self) -> None:
+        try:
+            self._post.send(m.COORDINATOR, Visit())
+            while not self._is_closing and self._error is None:
+                self._step()
+            self._leave()
+        except CotswoldError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(MachineError(f"the connection to {self._where} broke: {error!r}"))
+        finally:
+            self._endpoint.close()
+            with self._lock:
+                self._fail(MachineError(f"the connection to {self._where} is closed"))
+                os.close(self._woken)
+                os.close(self._wake)
+                self._wake = -1
+
+    def _step(self) -> None:
+        match self._post.receive(_TICK_SECONDS):
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(self._lost(peer, why))
+            case Lost(peer, why) if peer in self._servers:
+                self._without = self._without or (time.monotonic(), self._lost(peer, why))
+            case _:
+                pass
+        now = time.monotonic()
+        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
+            raise MachineError(self._without[1])
+        if self._machine is not None:
+            with self._lock:
+                sends = self._machine.tick(now)
+            self._deliver(sends)
+
+    def _take(self) -> None:
+        """Send what the program's thread asked for."""
+        with suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        while self._asked:
+            self._deliver(self._asked.popleft())
+
+    def _hear(self, sender: str, message: object) -> None:
+        if isinstance(message, Terms) and self._terms is None and sender == m.COORDINATOR:
+            size = sum(rows * columns for _, rows, columns in message.layout)
+            join = m.Join(self._name, 0, self._endpoint.address, ANY, size)
+            with self._lock:
+                self._terms, self._machine = message, Visitor(join)
+                self._point = np.zeros(size, message.dtype)
+        if isinstance(message, Farewell) and sender == m.COORDINATOR:
+            self._farewell = f": {message.why}"
+        if self._machine is None or not isinstance(message, m.ToReplica):
+            return
+        if isinstance(message, m.Admitted):
+            for name, address in message.servers:
+                self._endpoint.connect(name, address)
+            self._servers = frozenset(dict(message.servers))
+            self._shards = {shard.number: shard for shard in message.shards}
+        with self._lock:
+            sends = self._machine.receive(sender, message, time.monotonic())
+            if self._machine.is_gone:
+                self._error = MachineError(f"the servers at {self._where} have ended{self._farewell}")
+            self._lock.notify_all()
+        self._deliver(sends)
+
+    def _lost(self, peer: str, why: str) -> str:
+        who = self._where if peer == m.COORDINATOR else f"{peer} of {self._where}"
+        if "token" in why:
+            return f"{who} refused the token of this process; give the one that the servers have"
+        if self._terms is None:
+            return f"{who} cannot be reached: {why}; see whether it serves there"
+        return f"{who} is lost: {why}; connect again once it serves"
+
+    def _fail(self, error: CotswoldError) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._lock.notify_all()
+
+    def _leave(self) -> None:
+        machine = self._machine
+        if machine is None or machine.is_gone:
+            return
+        with self._lock:
+            sends = machine.leave("it closed its connection")
+        self._deliver(sends)
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        while not machine.is_gone and time.monotonic() < deadline:
+            match self._post.receive(_TICK_SECONDS):
+                case Letter(sender, message) if isinstance(message, m.ToReplica):
+                    machine.receive(sender, message, time.monotonic())
+                case Lost(peer, _) if peer == m.COORDINATOR:
+                    return
+                case _:
+                    pass
+
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
+        for each in sends:
+            self._post.send(each.to, each.message)
+
+
+def _is_stale(refusal: m.UpdateRefused) -> bool:
+    return refusal.reason.startswith("stale")
+
+
+def _told(outcome: Outcome, base: dict[int, int]) -> Pushed:
+    mistakes = {server: each.reason for server, each in outcome.refused.items() if not _is_stale(each)}
+    if mistakes:
+        server, why = next(iter(mistakes.items()))
+        some = "; other servers have applied their part" if outcome.applied else ""
+        raise PushRefusedError(f"{server} refused push {outcome.number}: {why}{some}")
+    ages = [
+        version - base[number] - 1
+        for applied in outcome.applied.values()
+        for number, version in zip(applied.shards, applied.versions, strict=True)
+    ]
+    why = _LOST if outcome.lost else next((each.reason for each in outcome.refused.values()), "")
+    return Pushed(outcome.number, max(ages, default=0), bool(why), why)

@@ -1,0 +1,123 @@
+"""The coordinator's side of replicas: hears processes and messages, and does what the state machine answers.
+
+Knows: the endpoint, the staff, clocks, the coordinator's state machine, when nothing goes on. Does not know:
+vectors' numbers, which samples count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import get_args
+
+from cotswold import wire as m
+from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
+from cotswold.processes.process_group import Staff
+from cotswold.replicas.monitor import Watching
+from cotswold.wire.lifecycle import Count, Counts, Doing, Learnt
+from cotswold.wire.messenger import AnyMessage, Post
+
+_TICK_SECONDS = 0.02
+UNHEARD_SECONDS = 2.0
+"""Servers that have not answered for so long are named to whoever waits for them."""
+_NAMED = 3
+_HEARD = (*get_args(m.FromReplica), m.Ordered)
+
+
+class ReplicaConversation(Listening):
+    """Whatever the coordinator of replicas hears."""
+
+    tick_seconds = _TICK_SECONDS
+
+    def __init__(self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
+        super().__init__(post, staff, on_event)
+        self.machine = machine
+        self.learnt: list[Learnt] = []
+        """Since it was taken."""
+        self.watching = Watching()
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called some times a second, whatever is waited for; it must not wait itself."""
+
+    @property
+    def servers(self) -> list[str]:
+        """Their names."""
+        return [name for name, _ in self.machine.servers]
+
+    outlived = False
+    """Whether servers are there before the run, and after it."""
+
+    @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done."""
+        return Count()
+
+    def hear_again(self, sender: str, message: AnyMessage) -> None:
+        """A message that came while the cluster was opened."""
+        self._let_hear(sender, message)
+
+    def listen(self, hear: Callable[[AnyMessage], None]) -> None:
+        """Show every message that comes to ``hear`` as well, from here on."""
+        self._others.append(hear)
+
+    def close(self) -> None:
+        """Dismiss all, and end their processes."""
+        self._end(self.machine.members, self.servers)
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, Learnt | Doing) and message.name == sender:
+            self.watching.hear(message, time.monotonic())
+        if isinstance(message, Counts) and message.server == sender:
+            self.watching.hear(message, time.monotonic())
+        elif isinstance(message, Learnt) and message.name == sender:
+            self.learnt.append(message)
+            self.staff.joined(sender)  # whoever ends before its first step ended in vain
+        elif isinstance(message, _HEARD):
+            self.deliver(self.machine.receive(sender, message, time.monotonic()))
+            if self.machine.state is State.OVER:  # who asks now is dismissed
+                self.staff.start_no_more()
+
+    @property
+    def servers_patience(self) -> float:
+        """For how many seconds servers may not answer."""
+        return self.machine.rules.silent_seconds
+
+    def unheard(self, now: float) -> str:
+        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        silent = {name: self.watching.silent_seconds(name, now) for name in self.servers}
+        names = [name for name, seconds in silent.items() if seconds > UNHEARD_SECONDS]
+        if not names:
+            return ""
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        have = "has" if len(names) == 1 else "have"
+        seconds = max(silent[name] for name in names)
+        return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        self.machine.ended(name, why)
+        self.watching.forget(name)
+        return []
+
+    def _tick(self, now: float) -> None:
+        self._give_up_lost(now)
+        self.deliver(self.machine.tick(now))
+        self.staff.tick(now)
+        for event in self.machine.take_events():
+            told = asdict(event)
+            self._on_event(told.pop("kind"), told)
+        for server in self.servers:
+            if self.watching.to_ask(server, now):
+                self.post.send(server, self.counting)
+        self.on_tick()
+        if lost := self.lost_servers(self.servers):
+            raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
+        if self.machine.trouble:
+            raise TroubleError(f"{self.machine.trouble}; resume the run")
+        seconds = self.servers_patience
+        if silent := self.machine.silent_servers(now, seconds):
+            raise self.unanswered(silent, seconds)
+        is_alone = self.staff.is_hopeless and not len(self.machine.members)
+        if is_alone and self.machine.state is not State.OVER:
+            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            raise TroubleError(f"every replica is dead{last}; resume the run")

@@ -1,0 +1,196 @@
+"""An evaluator: judges parameters, those that it is given or those that it pulls from the servers.
+
+Knows: the endpoint, two threads, what it has pulled. Does not know: how parameters are judged (its work),
+when, what is done with it.
+
+One thread computes, the other has the endpoint: it says that it lives while the first is busy. It joins no
+training: servers answer its pulls as anybody's, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from cotswold import wire as m
+from cotswold.errors import MachineError
+from cotswold.processes.device import compute_on, device_of_this_thread
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.chunked_read import groups_of
+from cotswold.shards.runtime.work import JudgeWork
+from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import Give, Given, Judge, Judged, Judging
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+SAY_SECONDS = 1.0
+"""How often it says that it lives."""
+
+_RETRY_SECONDS = 2.0
+"""After which pulls that were not answered are sent again."""
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int = 1,
+    silent_seconds: float = 10.0,
+    device: str = "cpu",
+    controllers: Mapping[str, str] | None = None,
+    standing_run: str = "",
+) -> int:
+    """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``reach`` are the fields of `Reach`; ``silent_seconds``: for so long a judgement may stand still;
+    ``device``: as for `own_device`; ``controllers`` and ``standing_run``: as for `at_work`. The token is in
+    the environment. Raises UserError where there is no such work, MachineError where the coordinator or a
+    server ends first or a judgement stands still, and what the work raises."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
+    at = at_work(
+        name,
+        coordinator,
+        work,
+        arguments,
+        reach,
+        threads,
+        device,
+        controllers=controllers,
+        standing_run=standing_run,
+    )
+    with at as (made, post):
+        judging = cast(JudgeWork, made)  # as promised
+        EvaluatorRole(judging, post, name, silent_seconds).run()
+    return 0
+
+
+class EvaluatorRole:
+    """One evaluator at work, on one judgement at a time."""
+
+    def __init__(self, work: JudgeWork, post: Post, name: str, silent_seconds: float) -> None:
+        """``silent_seconds``: for so long a judgement may stand still."""
+        self._work, self._post, self._name = work, post, name
+        self._device = device_of_this_thread()
+        self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._vector: Array = np.zeros(0, np.float32)
+        self._versions: dict[int, int] = {}
+        """Of the shards in it; it does not ask for those again."""
+        self._shards: Mapping[int, m.Shard] = {}
+        self._asked: Judge | None = None
+        self._owed: dict[str, list[tuple[int, ...]]] = {}
+        """Shards that are not pulled yet, by server."""
+        self._said = 0.0
+        self._pulled_at = 0.0
+        """When a pull was answered, or sent, last."""
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self) -> None:
+        """Judge until the coordinator ends it; raises MachineError where that or a server is lost or a
+        judgement stands still, and what the work raises."""
+        while True:
+            now = time.monotonic()
+            self._watch.look(now)
+            if now - self._said >= SAY_SECONDS:
+                self._said = now
+                self._post.send(m.COORDINATOR, Judging(self._name))
+                self._pull_again(now)
+            self._attend(self._post.receive(SAY_SECONDS / 4))
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why) if peer in self._owed:
+                raise MachineError(f"{self._name} lost {peer} ({why}); resume the run")
+            case _:
+                pass
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case Judge() if sender == m.COORDINATOR:
+                self._begin(message)
+            case Give() if sender == m.COORDINATOR:
+                self._post.send(m.COORDINATOR, Given((raw(self._vector),)))
+            case m.PulledNewer() if message.server == sender:
+                self._pulled(message)
+            case _:
+                pass
+
+    def _begin(self, judge: Judge) -> None:
+        if self._asked is not None:
+            return  # the coordinator asks again only whoever is new
+        self._asked, self._shards = judge, {shard.number: shard for shard in judge.shards}
+        size = max(shard.stop for shard in judge.shards)
+        if self._vector.shape != (size,) or self._vector.dtype != np.dtype(judge.dtype):
+            self._vector, self._versions = np.zeros(size, judge.dtype), {}
+        if judge.buffers:
+            (buffer,) = judge.buffers
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
+            self._working.do(lambda: self._compute(judge))
+            return
+        self._owed = groups_of(judge.shards, self._vector.itemsize)
+        self._post.meet(judge.servers)
+        for name, _ in judge.servers:
+            if name in self._owed:
+                self._pull(judge, name)
+
+    def _pull_again(self, now: float) -> None:
+        """Whoever had a bucket may have gone with what it was asked."""
+        if self._asked is not None and self._owed and now - self._pulled_at > _RETRY_SECONDS:
+            for name in self._owed:
+                self._pull(self._asked, name)
+
+    def _pull(self, judge: Judge, server: str) -> None:
+        self._pulled_at = time.monotonic()
+        shards = self._owed[server][0]
+        versions = tuple(self._versions.get(number, -1) for number in shards)
+        self._post.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))
+
+    def _pulled(self, pulled: m.PulledNewer) -> None:
+        judge, groups = self._asked, self._owed.get(pulled.server)
+        if judge is None or groups is None or pulled.number != judge.number:
+            return
+        if pulled.error is not None:
+            raise MachineError(f"{self._name} cannot pull from {pulled.server}: {pulled.error}")
+        for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            shard = self._shards[number]
+            self._vector[shard.start : shard.stop] = np.frombuffer(buffer, self._vector.dtype)
+            self._versions[number] = version
+        del groups[0]
+        if groups:
+            self._pull(judge, pulled.server)
+            return
+        del self._owed[pulled.server]
+        if not self._owed:
+            self._working.do(lambda: self._compute(judge))
+
+    def _compute(self, judge: Judge) -> None:
+        """In the thread that computes."""
+        compute_on(self._device)
+        began = time.perf_counter()
+        means = self._work.means(torch.from_numpy(self._vector))
+        self._working.moved()
+        found = Judged(self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began)
+        self._working.tell(lambda: self._tell(found))
+
+    def _tell(self, judged: Judged) -> None:
+        self._asked = None
+        self._post.send(m.COORDINATOR, judged)

@@ -1,0 +1,90 @@
+"""Another rank of a replica than the first: it computes with all, and speaks with servers by itself.
+
+Knows: two threads, the endpoint, the state machine of a rank. Does not know: what is computed, how ranks
+compute together, when something is pulled or pushed.
+
+One thread computes, as the first rank says; the other has the endpoint, through which the first rank tells it
+to pull and to push.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from cotswold import wire as m
+from cotswold.paramserver.core.rank import Rank
+from cotswold.processes.worker_thread import Working
+from cotswold.shards.runtime.work import Meeting
+from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import RankLost, RankReady
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+
+class RankRole:
+    """Its life, from its meeting with the first rank to the end of what it computes."""
+
+    def __init__(self, post: Post, meeting: Meeting) -> None:
+        self._post, self._meeting = post, meeting
+        self._lock = threading.Lock()
+        """Of the state machine."""
+        self._machine = Rank(meeting.name)
+        self._servers: set[str] = set()
+        self._working = Working()
+        self._is_over = False
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self, compute: Callable[[], object]) -> None:
+        """Speak with servers until ``compute``, which runs in another thread, returns; raises what that
+        raises."""
+        self._post.endpoint.connect(self._meeting.name, self._meeting.address)
+        self._post.send(self._meeting.name, RankReady())
+        self._working.do(lambda: self._compute(compute))
+        while not self._is_over:
+            match self._post.receive(None):
+                case Letter(sender, message):
+                    self._hear(sender, message)
+                case Ready():
+                    self._working.take()
+                case Lost(peer, why) if peer in self._servers:
+                    self._post.send(self._meeting.name, RankLost(peer, why))
+                case _:  # the first rank ends its endpoint before it lets the others go
+                    pass
+        self._working.close()
+
+    # --- for the thread that computes ---
+
+    def take(self, session: int, versions: Mapping[int, int]) -> Mapping[int, object]:
+        """What was pulled: of each shard, by number, this version; nothing else refers to it."""
+        with self._lock:
+            return self._machine.take(session, versions)
+
+    def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
+        """An accumulation is closed, with these numbers of the shards that this rank has."""
+        with self._lock:
+            sends = self._machine.closed(closing, numbers)
+        if sends:
+            self._working.tell(lambda: self._deliver(sends))
+
+    def _compute(self, compute: Callable[[], object]) -> None:
+        compute()
+        self._working.tell(self._end)
+
+    # --- for the thread that has the endpoint ---
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, m.Admitted) and sender == self._meeting.name:
+            self._servers.update(dict(message.servers))
+            for name, address in message.servers:
+                self._post.endpoint.connect(name, address)
+        if isinstance(message, m.ToRank):
+            with self._lock:
+                sends = self._machine.receive(sender, message)
+            self._deliver(sends)
+
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
+        for each in sends:
+            self._post.send(each.to, each.message)
+
+    def _end(self) -> None:
+        self._is_over = True

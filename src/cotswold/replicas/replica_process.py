@@ -1,0 +1,316 @@
+"""A replica: makes its work, and does what its state machine says, with this process's memory and sockets.
+
+Knows: the endpoint, the work, two threads, clocks. Does not know: when it steps, pulls and pushes
+(`paramserver.core.replica`).
+
+Fetching, computing and pushing go on at the same time (Dean et al. 2012, section 4.1). One thread computes,
+and takes the next step by itself; the other has the endpoint, through which pulls and pushes are under way
+together: neither waits for the other, and no step waits for a message unless it needs one.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from cotswold import wire as m
+from cotswold.errors import MachineError
+from cotswold.paramserver.core.rank_fanout import Ranks, name_of
+from cotswold.paramserver.core.replica import Pace, Replica, State, StepTask
+from cotswold.processes.device import compute_on
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.hang_detector import Watch
+from cotswold.processes.worker_context import at_work
+from cotswold.processes.worker_thread import Working
+from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, Stepping
+from cotswold.replicas.vectors import vectors_like
+from cotswold.shards.runtime.arithmetic import Array, raw
+from cotswold.shards.runtime.parameters import parameters_of, products_of
+from cotswold.shards.runtime.work import (
+    FedWork,
+    Meeting,
+    PortionSum,
+    RankedWork,
+    ReplicaWork,
+    Steps,
+    samples_of,
+)
+from cotswold.transport import Lost, Ready
+from cotswold.wire.lifecycle import Doing, Give, Given, Learnt, Made, RankLost, RankReady
+from cotswold.wire.messenger import AnyMessage, Letter, Moved, Post
+
+_TICK_SECONDS = 0.05
+_TELL_SECONDS = 0.1
+"""How often it says what it has computed."""
+_SAY_SECONDS = 1.0
+"""How often it says what it does, where that is the same."""
+_WITHOUT_SECONDS = 2.0
+"""For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
+_AHEAD = 4
+"""Steps whose samples are asked for while one is computed, at most."""
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    pace: Mapping[str, Any],
+    stepping: Mapping[str, Any],
+    threads: int = 1,
+    silent_seconds: float = 10.0,
+    device: str = "cpu",
+    place: int = 0,
+    controllers: Mapping[str, str] | None = None,
+    standing_run: str = "",
+) -> int:
+    """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
+    ``silent_seconds``: for so long a step may stand still; ``device`` and ``place``: as for `own_device`;
+    ``controllers`` and ``standing_run``: as for `at_work`. The token is in the environment. Raises UserError
+    where there is no such work, MachineError where the coordinator ends first or a step stands still, and
+    what the work raises."""
+    began = name, coordinator, work, arguments, reach, threads, device, place, controllers, standing_run
+    with at_work(*began) as (made, post):
+        learning = cast(ReplicaWork | RankedWork, made)  # as promised
+        paced = Pace(**pace), Stepping(**stepping)
+        role = ReplicaRole(learning, post, name, *paced, Reach(**reach), silent_seconds)
+        signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
+        role.run()
+    return 0
+
+
+class ReplicaRole:
+    """One replica's process, from its joining to its end."""
+
+    def __init__(
+        self,
+        work: ReplicaWork | RankedWork,
+        post: Post,
+        name: str,
+        pace: Pace,
+        stepping: Stepping,
+        reach: Reach,
+        silent_seconds: float,
+    ) -> None:
+        """``reach``: that of its other ranks, too, where it has some; ``silent_seconds``: for so long a step
+        may stand still."""
+        self._work, self._post, self._name = work, post, name
+        self._schedule = stepping.by_samples(work.patterns, pace.batch)
+        parameters, self._layout = parameters_of(work)
+        self._device = parameters.device
+        self._initial: Array = parameters.to("cpu", copy=True).numpy()
+        self._batch = pace.batch
+        samples = pace.batch * pace.n_push * min(pace.stretch, GROWS)
+        self._accumulation: Steps
+        self._ranks: Ranks | None = None
+        self._others: tuple[str, ...] = ()
+        """The names of its other ranks."""
+        if isinstance(work, RankedWork):
+            self._ranks = Ranks(name)
+            self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
+            meeting = Meeting(name, post.endpoint.address, reach.said(), stepping.own, samples)
+            self._accumulation = work.meet(meeting)
+        else:
+            vectors = vectors_like(parameters)
+            told = self._layout, stepping.own, samples, vectors, stepping.beyond
+            self._accumulation = Accumulation(work, *told)
+        self._absent = set(self._others)
+        """Ranks that have said nothing yet."""
+        size = self._initial.size
+        self._lock = threading.Lock()
+        """Of the state machine, and of what is learnt."""
+        self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
+        self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
+        self._seed = 0
+        self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
+        self._first: Learnt | None = None
+        """What its first step was, told by itself: by that a run knows where the loss began."""
+        self._leaving: str | None = None
+        self._ticked = self._told = 0.0
+        self._doing: tuple[float, object] = (0.0, None)
+        """When it was said what it does, and what was."""
+        self._servers: set[str] = set()
+        self._without: tuple[float, str] | None = None
+        """Since when it does without a server or a rank, and which."""
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self) -> None:
+        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost or
+        a step stands still, and what the work raises."""
+        work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
+        while self._absent:
+            self._attend(self._post.receive(_TICK_SECONDS))
+        made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
+        self._post.send(m.COORDINATOR, made)
+        while self._machine.state is not State.GONE:
+            self._tick(time.monotonic())
+            self._attend(self._post.receive(_TICK_SECONDS))
+        self._tell()
+        self._working.close()
+
+    def leave(self, reason: str) -> None:
+        """Go once what it has in hand counts; may be called by a signal's handler."""
+        self._leaving = reason
+
+    # --- messages: the thread that has the endpoint ---
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Moved(peer):
+                with self._lock:
+                    sends = self._machine.again(peer)
+                self._deliver(sends)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why) if peer in self._servers or peer in self._others:
+                self._miss(f"{peer} ({why})")
+            case _:
+                pass
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, Give):
+            self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+        if isinstance(message, RankReady):
+            self._absent.discard(sender)
+        if isinstance(message, RankLost) and sender in self._others:
+            self._miss(f"{message.server} ({message.why}), as {sender} says")
+        if self._ranks is not None and isinstance(message, m.PulledNewer | m.PulledPart):
+            pulled = self._ranks.receive(sender, message)
+            if pulled is None:
+                return
+            sender, message = pulled.server, pulled
+        if not isinstance(message, m.ToReplica):
+            return
+        with self._lock:
+            before = self._machine.session
+            sends = self._machine.receive(sender, message, time.monotonic())
+            is_new = self._machine.session not in (0, before)
+        if is_new:
+            assert isinstance(message, m.Admitted), "a session begins with it"
+            self._enter(message)
+        self._deliver(sends)
+        with self._lock:
+            task = self._machine.task()
+        if task is not None:
+            self._working.do(lambda: self._compute(task))
+
+    def _enter(self, admitted: m.Admitted) -> None:
+        """A session begins."""
+        self._servers.update(dict(admitted.servers))
+        self._post.meet(admitted.servers)
+        if self._ranks is not None and isinstance(self._work, RankedWork):
+            self._ranks.enter(self._work.rank_of(admitted.shards))
+        for name in self._others:
+            self._post.send(name, admitted)
+        self._accumulation.lay(admitted.shards)
+        self._seed = int(json.loads(admitted.settings)["seed"])
+
+    def _miss(self, whom: str) -> None:
+        self._without = self._without or (time.monotonic(), whom)
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        self._watch.look(now)
+        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
+            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
+        with self._lock:
+            sends = self._machine.tick(now)
+            if self._leaving is not None:
+                sends += self._machine.leave(self._leaving)
+                self._leaving = None
+        self._deliver(sends)
+        if now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say what was computed since it was said last."""
+        with self._lock:
+            learnt, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+            what, waits_for = self._machine.doing
+        if learnt.steps:
+            self._post.send(m.COORDINATOR, learnt)
+        now = time.monotonic()
+        if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
+            self._doing = now, (what, waits_for)
+            seconds = max(0.0, now - self._working.moved_at)
+            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
+
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
+        if self._ranks is not None:
+            sends = [each for send in sends for each in self._ranks.send(send)]
+        self._post.deliver(sends)
+
+    # --- steps: the thread that computes ---
+
+    def _compute(self, task: StepTask | None) -> None:
+        """Step after step, as long as there are any."""
+        compute_on(self._device)
+        while task is not None:
+            began = time.perf_counter()
+            if self._ranks is not None:  # all hear with the step whether it is a push's last
+                task = replace(task, closes=self._closes(task))
+            found = self._step(task)
+            closes = task.closes if self._ranks is not None else self._closes(task)
+            parts, pushed = self._accumulation.close() if closes else (None, {})
+            with self._lock:
+                learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
+                self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
+                if self._first is None:
+                    self._first, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+                    self._working.tell(lambda first=self._first: self._post.send(m.COORDINATOR, first))  # type: ignore[misc]  # mypy and defaults
+                sends = self._machine.stepped(parts, time.monotonic())
+                task = self._machine.task()
+                self._working.moved()
+            if sends:
+                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+
+    def _closes(self, task: StepTask) -> bool:
+        with self._lock:
+            stretches = self._machine.stretches
+        return task.closes and not (stretches and self._accumulation.may_grow(self._batch))
+
+    def _step(self, task: StepTask) -> PortionSum:
+        samples = samples_of(self._work, self._seed, *task.samples)
+        if isinstance(self._work, FedWork) and self._work.is_fed:
+            with self._lock:
+                coming = self._machine.coming(_AHEAD)
+            self._work.expect([samples, *(samples_of(self._work, self._seed, *each) for each in coming)])
+        self._accumulation.begin(task)
+        rate = self._schedule.rate(task.rate, task.samples[0])
+        return self._accumulation.step(samples, rate, task.opens)
+
+
+def _added(learnt: Learnt, found: PortionSum, seconds: float, pushed: Pushed) -> Learnt:
+    details = Counter(dict(learnt.details))
+    details.update({name: float(value) for name, value in found.details.items()})
+    total = Counter({(tensor, kind): count for tensor, kind, count in learnt.pushed})
+    total.update(pushed)
+    return Learnt(
+        learnt.name,
+        learnt.steps + 1,
+        learnt.samples + found.samples,
+        learnt.value + float(found.value),
+        tuple(sorted(details.items())),
+        learnt.seconds + seconds,
+        tuple((tensor, kind, count) for (tensor, kind), count in sorted(total.items())),
+        learnt.pushes,
+    )

@@ -1,0 +1,377 @@
+"""Replicas and asynchronous parameter servers, as whoever trains by them sees them.
+
+Knows: how they are opened, what is asked of servers, when nothing goes on. Does not know: which samples count
+(`paramserver.core.dispatcher`), networks, recipes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+import torch
+from torch import Tensor
+
+from cotswold import wire as m
+from cotswold.batch.runtime.startup import POINT, Task
+from cotswold.errors import MachineError
+from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
+from cotswold.paramserver.core.dispatcher import State
+from cotswold.processes.coordinator_loop import OnEvent
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
+from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
+from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
+from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.startup import OpenedReplicas, ReplicaOpening, ReplicaSettings
+from cotswold.shards.core.sample_ledger import Account, Samples
+from cotswold.shards.runtime.chunked_read import Ask, Pieces
+from cotswold.transport import Endpoint
+from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Counts, Learnt
+from cotswold.wire.messenger import AnyMessage
+from cotswold.wire.ranges import size as size_of
+
+PRELOADED = (
+    *("torch", "cotswold.replicas.replica_process", "cotswold.paramserver.runtime.server_process"),
+    "cotswold.replicas.evaluator_process",
+)
+"""What whoever starts processes imports once."""
+_LAST_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class ReplicasStatus:
+    """Where things are, for whoever watches."""
+
+    state: str
+    """The coordinator's: warming, running, ending or over."""
+    epoch: int
+    account: Account
+    """Of all epochs."""
+    open: int
+    """Samples that are handed out, and not settled."""
+    replicas: int
+    """In sessions."""
+    each: tuple[ReplicaStatus, ...]
+    """Of all replicas whose processes run."""
+    servers: tuple[ServerStatus, ...]
+    sent_bytes: int
+    """By the coordinator, so far; shared memory included."""
+    received_bytes: int
+    evaluator: EvaluatorStatus | None = None
+    """Where there is one."""
+
+
+class Replicas:
+    """Replicas that learn; use in a ``with`` statement, or `close`."""
+
+    def __init__(self, opened: OpenedReplicas) -> None:
+        self._conversation, self._begun = opened.conversation, opened.begun
+        self._machine = opened.conversation.machine
+        self.vectors = opened.vectors
+        """Their names: the parameters first, then what the rule keeps."""
+        self.evaluator = opened.evaluator
+        """Judges parameters, where there is one."""
+        self._resources = ExitStack()
+
+    def close_with(self, resources: ExitStack) -> None:
+        """Close these too, last."""
+        self._resources = resources
+
+    @property
+    def size(self) -> int:
+        """The length of a vector."""
+        return self._begun.made.size
+
+    @property
+    def samples(self) -> int:
+        """Of an epoch."""
+        return self._begun.made.patterns
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Of one sample, as the work says."""
+        return self._begun.made.flops
+
+    @property
+    def ledger(self) -> Samples:
+        """What became of the samples; not to be changed."""
+        return self._machine.ledger
+
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """Replicas whose processes run, and the numbers of their processes."""
+        staff = self._conversation.staff
+        return {name: staff.pid_of(name) for name in staff.workers}
+
+    @property
+    def servers(self) -> Mapping[str, int]:
+        """Parameter servers that run, and the numbers of their processes."""
+        staff = self._conversation.staff
+        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last epoch is over, and all that was handed out is settled."""
+        return self._machine.state is State.OVER
+
+    def status(self) -> ReplicasStatus:
+        """Where things are."""
+        traffic = self._conversation.post.endpoint.traffic
+        ledger = self._machine.ledger
+        return ReplicasStatus(
+            self._machine.state.value,
+            ledger.epoch,
+            ledger.total,
+            ledger.open,
+            len(self._machine.members),
+            self._replicas_now(),
+            self._servers_now(),
+            traffic.sent_bytes + traffic.sent_shared_bytes,
+            traffic.received_bytes + traffic.received_shared_bytes,
+            None if self.evaluator is None else self.evaluator.status(),
+        )
+
+    def unheard(self) -> str:
+        """Who is waited for and does not answer, and since when, in words; empty where everybody does."""
+        return self._conversation.unheard(time.monotonic())
+
+    @property
+    def servers_patience(self) -> float:
+        """For how many seconds servers may not answer, before the run ends."""
+        return self._conversation.servers_patience
+
+    def watch(self, on_tick: Callable[[], None]) -> None:
+        """Have a function called some times a second, whatever is waited for; it must not wait itself."""
+        self._conversation.on_tick = on_tick
+
+    def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
+        members, now = self._machine.members, time.monotonic()
+        watching, staff = self._conversation.watching, self._conversation.staff
+        found = []
+        for name in sorted(staff.workers, key=lambda each: (len(each), each)):
+            session = members.session(name)
+            in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
+            heard = 0.0 if session is None else members.of[session].heard
+            place = Place(name, staff.machine_of(name), staff.pid_of(name))
+            found.append(watching.replica(place, in_hand, heard, now))
+        return tuple(found)
+
+    def _servers_now(self) -> tuple[ServerStatus, ...]:
+        watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
+        shards = Counter(one.server for one in self._begun.shards)
+        return tuple(
+            watching.server(_place_of(staff, name), shards[name], now)
+            for name in self._conversation.servers
+            if staff.is_watched(name) or self._conversation.outlived
+        )
+
+    def proceed(self, seconds: float) -> list[Learnt]:
+        """Let them learn for so long, or to the end; what was computed meanwhile, whatever becomes of it.
+
+        Raises TroubleError where nothing goes on: a server is gone, or every replica.
+        """
+        deadline = time.monotonic() + seconds
+        self._conversation.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
+        learnt, self._conversation.learnt = self._conversation.learnt, []
+        return learnt
+
+    def finish(self) -> list[Learnt]:
+        """Once it is over: let replicas go, and hear what they computed last."""
+        assert self.is_over, "it ended"
+        deadline = time.monotonic() + _LAST_SECONDS
+        self._conversation.wait(lambda: not self.replicas or time.monotonic() >= deadline)
+        return self.proceed(0.0)
+
+    def pause(self) -> None:
+        """Hand out no more, and wait until all that was handed out is settled: the vectors then have exactly
+        the samples that count, and do not change. Raises as `proceed`.
+
+        Samples that some servers have and others lack are handed out first, until all have them. Once the
+        training is over nothing is handed out: `snapshot` says that these are torn."""
+        self._machine.is_paused, ledger = True, self._machine.ledger
+        self._conversation.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
+
+    def go_on(self) -> None:
+        """Hand out samples again."""
+        self._machine.is_paused = False
+
+    def hire(self, count: int) -> None:
+        """Start so many replicas more; they join while others learn."""
+        self._conversation.staff.hire(count)
+
+    def read(self, name: str = POINT) -> Tensor:
+        """A vector as it is on the servers now; raises TroubleError where one is gone or does not answer."""
+        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
+
+    def _read(self, name: str, ask: Ask) -> Pieces:
+        pieces = Pieces(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
+        self._conversation.read(pieces, self._machine.rules.silent_seconds)
+        return pieces
+
+    # --- what a run goes on from ---
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it is now, while nothing is open: paused, or over."""
+        versions: dict[int, int] = {}
+        while len(versions) < len(self._begun.shards):  # some may be on their way to another server
+            self._conversation.step(0.0)
+            versions |= dict(each for counts in self.count() for each in counts.versions)
+        self._machine.ledger.tear()  # where servers lost their memory once all was over
+        return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
+
+    def begin_checkpoint(self) -> bool:
+        """Have servers keep a state while replicas learn; `is_frozen` says when they have. False where one is
+        under way, or the training comes to its end."""
+        if not self._machine.may_begin_checkpoint:
+            return False
+        self._machine.begin_checkpoint()
+        return True
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether all servers have kept the state of a checkpoint, which is to be taken."""
+        return self._machine.kept is not None
+
+    def take_checkpoint(self) -> Snapshot:
+        """What servers have kept, once it is frozen, while replicas learn. Raises as `proceed`."""
+        assert self.is_frozen, "a checkpoint is taken once it is frozen"
+        while True:
+            number = self._machine.checkpoint
+            try:
+                vectors, versions = self._read_frozen(number)
+            except MachineError:
+                if not self._is_begun_anew(number):
+                    raise
+                self._conversation.wait(lambda: self.is_frozen)
+            else:
+                return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
+
+    def _read_frozen(self, number: int) -> tuple[dict[str, Tensor], dict[int, int]]:
+        vectors, versions = dict[str, Tensor](), dict[int, int]()
+        for name in self.vectors:
+            pieces = self._read(name, partial(m.PullFrozen, number, name))
+            vectors[name], versions = torch.from_numpy(pieces.whole), pieces.versions
+        return vectors, versions
+
+    def _is_begun_anew(self, number: int) -> bool:
+        """Whether a server has lost what it had kept, which the next order tells."""
+        deadline = time.monotonic() + self._machine.rules.silent_seconds
+        while self._machine.checkpoint == number and time.monotonic() < deadline:
+            self._conversation.step(self._conversation.tick_seconds)
+        return self._machine.checkpoint > number
+
+    def _snapshot(
+        self, ledger: Samples, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
+    ) -> Snapshot:
+        by_number = tuple(versions[shard.number] for shard in self._begun.shards)
+        return Snapshot(ledger, vectors, by_number, self._machine.counters)
+
+    @property
+    def are_outlived(self) -> bool:
+        """Whether the servers are those of a cluster that outlives the run."""
+        return self._conversation.outlived
+
+    def count(self) -> tuple[Counts, ...]:
+        """What each server has done so far, since the run began; raises TroubleError where one is gone."""
+        counts: dict[str, Counts] = {}
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, Counts):
+                counts[message.server] = message
+
+        conversation, asked = self._conversation, list(self._conversation.servers)
+
+        def owing() -> list[str]:
+            here = set(conversation.servers)
+            return [name for name in asked if name in here and name not in counts]
+
+        def asking() -> list[m.Send]:
+            return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
+
+        conversation.deliver(asking())
+        conversation.hearing_servers(hear, owing, lambda: 0.0, inf, asking)
+        return tuple(counts[name] for name in asked if name in counts)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._conversation.close()
+        self._resources.close()
+        remove_left_folders()  # of replicas that were killed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _place_of(staff: Staff, name: str) -> Place:
+    """Where a server runs; of one that outlives the run that is not known."""
+    if not staff.is_watched(name):
+        return Place(name, "a cluster", 0)
+    return Place(name, staff.machine_of(name), staff.pid_of(name))
+
+
+def open_replicas(
+    settings: ReplicaSettings,
+    work: str,
+    arguments: Mapping[str, object],
+    *,
+    snapshot: Snapshot | None = None,
+    vectors: Mapping[str, Tensor] | None = None,
+    evaluator: EvaluatorTask | None = None,
+    processes: Processes | None = None,
+    token: Token | None = None,
+    host: str | None = None,
+    logs: Path | None = None,
+    on_event: OnEvent = lambda kind, more: None,
+) -> Replicas:
+    """Start replicas and parameter servers; returns when the first parameters are on the servers.
+
+    Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
+    a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
+    ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
+    parameters. The rest is as for `open_cluster`.
+    """
+    require_descriptors(settings.processes.members + (evaluator is not None))
+    with ExitStack() as opened:
+        token = token or Token.new()
+        resources = ExitStack()
+        opened.push(resources)
+        if processes is None:
+            own = ForkServer((*PRELOADED, work.partition(":")[0]))
+            resources.callback(own.close)
+            processes = own
+        reach = Reach.of(settings.processes, host)
+        endpoint = Endpoint(
+            token,
+            m.COORDINATOR,
+            host=host,
+            ports=reach.one_of_ports,
+            encrypt=reach.encrypt,
+            lost_seconds=reach.lost_seconds,
+        )
+        opened.callback(endpoint.close)
+        task = Task(work, arguments, logs, host)
+        opening = ReplicaOpening(
+            *(settings, task, processes, token, endpoint, on_event),
+            *(snapshot, vectors or {}, evaluator, resources),
+        )
+        opened.callback(opening.close)
+        replicas = Replicas(opening.open_replicas())
+        replicas.close_with(resources)
+        opened.pop_all()
+        return replicas

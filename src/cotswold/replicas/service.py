@@ -1,0 +1,392 @@
+"""Parameter servers for clients that bring their own samples: opened, listened to, saved, ended.
+
+Knows: how they are opened, who may visit, when nothing goes on. Does not know: modules, checkpoints' files,
+what clients compute.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold import wire as m
+from cotswold.batch.runtime.startup import POINT, Opening, Task, write
+from cotswold.errors import CotswoldError, MachineError, UserError
+from cotswold.host import ForkServer, Processes, Token
+from cotswold.host.open_files import require_descriptors
+from cotswold.optim.server_rules import Deltas, Rule, Sgd
+from cotswold.paramserver.core.client_ledger import ANY, Brought
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.runtime.update_loop import said
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import Listening, OnEvent, TroubleError
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.process_group import Staff
+from cotswold.shards.core.sample_ledger import Account
+from cotswold.shards.runtime.arithmetic import Array
+from cotswold.shards.runtime.chunked_read import Ask, Pieces
+from cotswold.shards.runtime.work import Slot
+from cotswold.transport import Endpoint
+from cotswold.transport.listeners import PortsTakenError
+from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.wire.lifecycle import Count, Counts, Farewell, Made, Terms, Visit
+from cotswold.wire.messenger import AnyMessage, Post
+
+PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
+"""What whoever starts processes imports once."""
+_TICK_SECONDS = 0.05
+_ORDER_SECONDS = 0.1
+_BEAT_SECONDS = 0.5
+_LAST_SECONDS = 5.0
+"""For so long it is awaited, in the end, that servers apply what they have."""
+_ROOM = 16
+"""Updates of all shards that may wait on a server before clients are told to come again."""
+_HEARD = (*get_args(m.FromReplica), m.Ordered)
+
+
+@dataclass(frozen=True)
+class ServingSettings:
+    """What is to be served; raises UserError for what cannot be."""
+
+    host: str
+    """The address of this machine at which clients reach it."""
+    port: int = 0
+    """Of the coordinator; 0 for any that is free."""
+    servers: int = 1
+    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
+    rate: float = 0.1
+    """The learning rate; of no meaning for deltas."""
+    staleness: Staleness = field(default_factory=Staleness)
+    shard_bytes: int = 1 << 20
+    ports: tuple[int, int] | None = None
+    """Of the servers; None for any that are free."""
+    encrypt: bool = True
+    """Whether updates and parameters are secret between hosts."""
+    silent_seconds: float = 10.0
+    """After which a client that says nothing has left."""
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise UserError(f"a learning rate of {self.rate}; it is more than 0")
+        if self.staleness.policy == "wait":
+            raise UserError("clients come and go as they like, so nobody waits for one: scale or drop")
+
+    @property
+    def processes(self) -> ClusterSettings:
+        """Those of the servers."""
+        return ClusterSettings(
+            servers=self.servers,
+            encrypt=self.encrypt,
+            shard_bytes=self.shard_bytes,
+            ports=self.ports,
+            silent_seconds=self.silent_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class ServingStatus:
+    """Where things are, for whoever watches."""
+
+    clients: tuple[str, ...]
+    """In sessions, by name."""
+    account: Account
+    """Of samples, as clients count them."""
+    servers: tuple[Counts, ...]
+    refused: Mapping[str, int]
+    """By the coordinator's own endpoint: strangers, and what was no message."""
+
+
+class _Opening(Opening):
+    def __init__(
+        self,
+        settings: ServingSettings,
+        logs: Path | None,
+        processes: Processes,
+        token: Token,
+        endpoint: Endpoint,
+        on_event: OnEvent,
+    ) -> None:
+        task = Task("", {}, logs, settings.host)
+        super().__init__(settings.processes, task, processes, token, endpoint, on_event)
+        self._serving_settings = settings
+        self._run = f"run-{secrets.token_hex(8)}"
+
+    def open_serving(
+        self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: Account | None
+    ) -> Serving:
+        """Start everything; ``vectors`` has at least the parameters."""
+        chosen = self._serving_settings
+        point: Array = vectors[POINT].numpy()
+        made = Made(
+            m.COORDINATOR,
+            str(point.dtype),
+            point.size,
+            ANY,
+            (0, 0),
+            0,
+            tuple((one.name, one.rows, one.columns) for one in layout),
+        )
+        self.staff.hire(0)  # whoever computes is not ours
+        shards, names = self._served(made)
+        rules = Dispatch(
+            self._run,
+            ANY,
+            made.size,
+            1,
+            chosen.rate,
+            hand=1,
+            ahead=1,
+            order_seconds=_ORDER_SECONDS,
+            beat_seconds=_BEAT_SECONDS,
+            silent_seconds=chosen.silent_seconds,
+        )
+        servers = [(name, self._serving[name]) for name in names]
+        ledger = Brought(before)
+        machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
+        kind = "delta" if isinstance(chosen.rule, Deltas) else "gradient"
+        terms = Terms(self._run, made.dtype, kind, made.layout)
+        conversation = ServingConversation(self._post, self.staff, machine, self._on_event, terms)
+        kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}
+        for name, value in {**kept, POINT: vectors[POINT]}.items():
+            write(conversation, shards, names, name, value.numpy())
+        return Serving(conversation, made, (POINT, *kept), ledger)
+
+    def _told_servers(self, made: Made) -> Mapping[str, object]:
+        chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
+        room = _ROOM * made.size * item_bytes
+        columns = {name: columns for name, _, columns in made.layout}
+        settings = Asynchronous(
+            self._run, POINT, chosen.rule, columns, item_bytes, Room(room, room), chosen.staleness
+        )
+        return {"updates": said(settings)}
+
+
+class ServingConversation(Listening):
+    """Whatever the coordinator of clients hears."""
+
+    tick_seconds = _TICK_SECONDS
+
+    def __init__(
+        self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent, terms: Terms
+    ) -> None:
+        super().__init__(post, staff, on_event)
+        self.machine, self._terms = machine, terms
+        self._whys: dict[str, str] = {}
+        """Why servers ended."""
+
+    @property
+    def servers(self) -> list[str]:
+        """Their names."""
+        return [name for name, _ in self.machine.servers]
+
+    def dismiss(self, why: str) -> None:
+        """End all sessions."""
+        for member in self.machine.members:
+            self.machine.ended(member.name, "the servers end")
+            self.post.send(member.name, Farewell(why))
+            self.post.send(member.name, m.Dismiss(member.session))
+
+    def close(self) -> None:
+        """End all processes."""
+        self._end(self.machine.members, self.servers)
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, Visit):
+            self.post.send(sender, self._terms)
+        elif isinstance(message, _HEARD):
+            self.deliver(self.machine.receive(sender, message, time.monotonic()))
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        self._whys[name] = why
+        return []
+
+    def _visitor_lost(self, name: str, why: str) -> None:
+        self.machine.ended(name, why)
+
+    def _tick(self, now: float) -> None:
+        self._give_up_lost(now)
+        self.deliver(self.machine.tick(now))
+        for event in self.machine.take_events():
+            told = asdict(event)
+            self._on_event(told.pop("kind"), told)
+        self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
+        if lost := self.lost_servers(self.servers):
+            whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
+            raise TroubleError(f"{lost} is gone ({whys or 'it is silent'}); go on from the last checkpoint")
+
+
+class Serving:
+    """Parameter servers that serve; use in a ``with`` statement, or `close`. One thread uses it."""
+
+    def __init__(
+        self, conversation: ServingConversation, made: Made, vectors: tuple[str, ...], ledger: Brought
+    ) -> None:
+        self._conversation, self._made, self._ledger = conversation, made, ledger
+        self._machine = conversation.machine
+        self.vectors = vectors
+        """Their names: the parameters first, then what the rule keeps."""
+        self._counts: dict[str, Counts] = {}
+        self._resources = ExitStack()
+
+    def close_with(self, resources: ExitStack) -> None:
+        """Close these too, last."""
+        self._resources = resources
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``, where clients connect."""
+        return self._conversation.post.endpoint.port_address
+
+    @property
+    def shards(self) -> int:
+        """How many the parameters are cut into."""
+        return len(self._machine.shards)
+
+    @property
+    def account(self) -> Account:
+        """Of the samples that clients said they had computed from."""
+        return self._ledger.total
+
+    @property
+    def servers(self) -> Mapping[str, int]:
+        """Parameter servers that run, and the numbers of their processes."""
+        staff = self._conversation.staff
+        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+
+    def proceed(self, seconds: float) -> None:
+        """Serve for so long; raises TroubleError where a server is gone."""
+        deadline = time.monotonic() + seconds
+        self._conversation.wait(lambda: time.monotonic() >= deadline)
+
+    def status(self) -> ServingStatus:
+        """Where things are, as the servers said at the last `count`."""
+        return ServingStatus(
+            tuple(member.name for member in self._machine.members),
+            self.account,
+            tuple(self._counts[name] for name in self._conversation.servers if name in self._counts),
+            dict(self._conversation.post.endpoint.refused),
+        )
+
+    def count(self) -> None:
+        """Ask every server what it has done so far; raises TroubleError where one is gone."""
+        counts: dict[str, Counts] = {}
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, Counts):
+                counts[message.server] = message
+
+        for server in self._conversation.servers:
+            self._conversation.post.send(server, Count())
+        self._conversation.hearing(hear, lambda: len(counts) == len(self._conversation.servers))
+        self._counts = counts
+
+    def read(self) -> dict[str, Tensor]:
+        """All vectors, by name, as they are on the servers now. While updates go on two servers may be some
+        apart, as they are not once `finish` was called. Raises TroubleError where one is gone."""
+        return {name: self._read(name, partial(m.Pull, 0, 0, name)) for name in self.vectors}
+
+    def checkpoint(self) -> tuple[dict[str, Tensor], Account]:
+        """All vectors, and the account, as they are where every session has put a marker between two of its
+        pushes: each push is in all of it or in none. Updates go on meanwhile. Raises as `read`."""
+        machine = self._machine
+        number = machine.begin_checkpoint()
+        self._conversation.wait(lambda: machine.kept is not None)
+        vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
+        return vectors, machine.take_checkpoint().total
+
+    def _read(self, name: str, ask: Ask) -> Tensor:
+        pieces = Pieces(self._machine.shards, name, self._made.dtype, self._made.size, ask)
+
+        def hear(message: AnyMessage) -> None:
+            self._conversation.deliver(pieces.hear(message))
+
+        self._conversation.deliver(pieces.asking())
+        self._conversation.hearing(hear, lambda: not pieces.owing)
+        return torch.from_numpy(pieces.whole)
+
+    def finish(self) -> None:
+        """End all sessions: servers then have exactly what the account says. Raises as `read`."""
+        self._conversation.dismiss("they were asked to; what was pushed is in what they saved")
+        deadline = time.monotonic() + _LAST_SECONDS
+        self._conversation.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
+
+    def close(self, why: str = "they were asked to") -> None:
+        """End all processes; ``why`` is what clients are told."""
+        self._conversation.dismiss(why)
+        self._conversation.close()
+        self._resources.close()
+        remove_left_folders()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, CotswoldError):
+            self.close(str(error))
+        else:
+            self.close()
+
+
+def open_serving(
+    settings: ServingSettings,
+    layout: Sequence[Slot],
+    vectors: Mapping[str, Tensor],
+    *,
+    token: Token,
+    before: Account | None = None,
+    processes: Processes | None = None,
+    logs: Path | None = None,
+    on_event: OnEvent = lambda kind, more: None,
+) -> Serving:
+    """Start parameter servers; returns when clients may connect.
+
+    ``vectors``: by name, flat ``(size,)``, float32 or float64: the parameters, and of a run that goes on what
+    its rule keeps; ``before`` is the account of that run. Raises UserError and MachineError where processes
+    cannot be started, or nobody can listen there.
+    """
+    require_descriptors(settings.servers + 1)
+    with ExitStack() as opened:
+        resources = ExitStack()
+        opened.push(resources)
+        if processes is None:
+            own = ForkServer(PRELOADED)
+            resources.callback(own.close)
+            processes = own
+        reach = Reach.of(settings.processes, settings.host)
+        try:
+            endpoint = Endpoint(
+                token,
+                m.COORDINATOR,
+                host=settings.host,
+                ports=(settings.port,) if settings.port else (),
+                mode="curve",
+                lost_seconds=reach.lost_seconds,
+            )
+        except PortsTakenError as error:
+            raise MachineError(
+                f"port {settings.port} of {settings.host} is taken: another program listens there, other "
+                "servers perhaps; end it, or serve at another port (0: any that is free)"
+            ) from error
+        opened.callback(endpoint.close)
+        opening = _Opening(settings, logs, processes, token, endpoint, on_event)
+        opened.callback(opening.staff.close)
+        serving = opening.open_serving(layout, vectors, before)
+        serving.close_with(resources)
+        opened.pop_all()
+        return serving

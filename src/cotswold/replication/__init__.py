@@ -1,0 +1,1 @@
+"""Replicated parameter servers: replicas of buckets, controllers, block store, metadata (Project Adam)."""

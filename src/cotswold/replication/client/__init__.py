@@ -1,0 +1,1 @@
+"""Clients of a cluster of replicated parameter servers: routes, administration."""

@@ -1,0 +1,358 @@
+"""A cluster of parameter servers as whoever operates it sees it: what there is, and what is to be done with
+it.
+
+Knows: how controllers and servers are asked, how long that may take. Does not know: who decides, how anything
+is shown."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
+
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Token
+from cotswold.host.keyring import KeyringFile
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.standalone_cluster import controllers_at, places_by_name
+from cotswold.replication.client.unreachable import why_none_leads, why_unreached
+from cotswold.replication.replica.saved_bucket import Saved, disk_of, is_restored, restored_on
+from cotswold.transport import Endpoint
+from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import (
+    CONTROLLERS,
+    Describe,
+    Described,
+    Drain,
+    Draining,
+    Find,
+    Found,
+    FoundSaved,
+    Group,
+    Look,
+    Looked,
+    Message,
+    Prepare,
+    Remove,
+    Removed,
+    Undrain,
+    Undrained,
+)
+from cotswold.wire.lifecycle import CopySeen, Export, Report, Reported
+from cotswold.wire.messenger import AnyMessage, Letter
+from cotswold.wire.names import run_of
+
+_AGAIN_SECONDS = 0.3
+_USUAL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
+_RUN = "operator"
+_THERE = "living", "draining"
+"""States of servers that can be drained."""
+_NAMED = 8
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """One bucket: who has it, and what each has."""
+
+    group: Group
+    copies: Mapping[str, CopySeen]
+    """By server; those that have answered."""
+
+
+class Operator:
+    """Whoever operates a cluster; use in a ``with`` statement, or `close`."""
+
+    def __init__(
+        self,
+        controllers: Sequence[str],
+        tokens: Token | KeyringFile,
+        *,
+        wait_seconds: float = 5.0,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """``controllers``: HOST or HOST:PORT of each; ``say`` hears what is waited for, where that takes
+        longer than usual. Raises UserError for none."""
+        name = f"operator-{secrets.token_hex(4)}"
+        self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
+        self._post = RoutedPost(
+            Endpoint(Rotating(tokens).ring, name),
+            controllers_at(controllers),
+            Outward(name, _RUN, Reach(), tokens),
+        )
+        self._addresses: dict[str, str] = {}
+        self._groups: dict[str, Group] = {}
+        """As they were found last."""
+        self._numbers = count(1)
+        """Of questions."""
+
+    def look(self, bucket: str = "") -> Looked:
+        """What the leader of the controllers sees, with the events of one bucket if one is named; raises
+        MachineError where none answers."""
+        number = next(self._numbers)
+        return self._asked(Look(bucket, number), Looked, lambda looked: looked.number == number)
+
+    def groups(self) -> dict[str, Group]:
+        """Who has copies of which bucket; raises MachineError where no controller answers."""
+        number = next(self._numbers)
+        found = self._asked(Find((), number=number), Found, lambda found: found.number == number)
+        self._addresses = {each.name: each.address for each in self.look().servers}
+        self._groups = {each.bucket: each for each in found.groups}
+        return dict(self._groups)
+
+    def description(self, run: str) -> str:
+        """What servers know of a run; raises UserError for no such run."""
+        number = next(self._numbers)
+        found = self._asked(Describe(run, number), Described, lambda found: found.number == number)
+        if not found.description:
+            raise UserError(
+                f"the cluster has no run {run}; `cotswold cluster status` names those that it has"
+            )
+        return found.description
+
+    def reports(self, servers: Mapping[str, str], bucket: str = "") -> dict[str, Reported]:
+        """What servers have, by name, which are given with their addresses; without those that do not
+        answer."""
+        found: dict[str, Reported] = {}
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, Reported) and message.server in servers:
+                found[message.server] = message
+
+        self._ask_servers(
+            servers, lambda name: [Report(bucket)], hear, lambda: found.keys() >= servers.keys()
+        )
+        return found
+
+    def bucket(self, name: str) -> BucketState:
+        """One bucket, whose name may be left off but for a part that no other has. Raises UserError for no
+        such bucket."""
+        groups = self.groups()
+        if not groups:
+            raise UserError(f"there is no bucket {name!r}: the cluster has no run")
+        fitting = [each for each in groups if each == name or _is_meant(name, each)]
+        if len(fitting) != 1:
+            found = sorted(fitting or groups)
+            some = ", ".join(found[:_NAMED]) + (
+                f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            )
+            if not fitting:
+                raise UserError(f"there is no bucket {name!r}; the cluster has {some}")
+            raise UserError(
+                f"{name!r} may be any of {len(fitting)} buckets; name one as RUN/NUMBER, of which the first "
+                f"letters of RUN will do: {some}"
+            )
+        group = groups[fitting[0]]
+        servers = {each: self._addresses.get(each, "") for each in group.everybody}
+        reports = self.reports(servers, group.bucket)
+        copies = {name: copy for name, each in reports.items() for copy in each.copies}
+        return BucketState(group, copies)
+
+    def drain(self, server: str, seconds: float) -> Iterator[Draining]:
+        """Have others take over what a server has; yields how far that is until nothing is left, or the time
+        is over. Raises UserError for no such server."""
+        meant = self._meant(server)
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            found = self._asked(Drain(meant, left), Draining, lambda said: said.server == meant)
+            yield found
+            if not found.left or left <= 0:
+                return
+            time.sleep(min(_AGAIN_SECONDS, left))
+
+    def undrain(self, server: str) -> str:
+        """Have a server get copies again; its whole name. Raises UserError for no such server."""
+        meant = self._meant(server, (*_THERE, "drained"))
+        self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
+        return meant
+
+    def give_up(self, server: str) -> str:
+        """Say that a silent server never comes back; its whole name. Raises UserError for one that is there,
+        for a disk that was restored, and where there is no such server that is silent."""
+        states = {each.name: each.state for each in self.look().servers}
+        disk, others = disk_of(server), {disk_of(each) for each in states if not is_restored(each)}
+        if restored_on(disk) in states and (is_restored(server) or disk not in others):
+            raise UserError(
+                f"{restored_on(disk)} is no server, but the disk {disk}, from which the cluster begins: "
+                "start its host. If it is lost, another disk that has the same goes on after a minute. "
+                "If there is none, restore again into an empty folder, or have the cluster forget each run "
+                "that waits: `cotswold cluster remove RUN`"
+            )
+        there = _called(server, [name for name, state in states.items() if state in _THERE])
+        if there and not _called(server, [name for name, state in states.items() if state == "gone"]):
+            raise UserError(
+                f"{there[0]} is there, and only a silent server can be given up; drain it without --lost"
+            )
+        meant = self._meant(server, ("gone",))
+        self._asked(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
+        return meant
+
+    def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
+        """The server in one of these states with this name, or, where the number behind the point is left
+        out, with its beginning."""
+        seen = {each.name: each.state for each in self.look().servers}
+        names = [name for name, state in seen.items() if state in states]
+        fitting = _called(server, names)
+        if len(fitting) > 1:
+            raise UserError(f"{server!r} is {' and '.join(fitting)}; give the whole name of one")
+        if fitting:
+            return fitting[0]
+        for name in _called(server, seen):
+            if seen[name] == "drained":
+                raise UserError(
+                    f"{name} is drained already, and its process has ended; `cotswold cluster drain {name} "
+                    "--back` takes it back"
+                )
+            raise UserError(
+                f"{name} has ended already"
+                if seen[name] == "ended"
+                else f"{name} is silent: let it go on, or, where it never comes back, give it up: `cotswold "
+                f"cluster drain {name} --lost`"
+            )
+        raise UserError(f"the cluster has no server {server!r}; it has {', '.join(names) or 'none'}")
+
+    def remove(self, run: str) -> None:
+        """Have the cluster forget a run."""
+        self._asked(Remove(run), Removed, lambda said: said.run == run)
+
+    def saved(self, buckets: Sequence[str]) -> Iterator[Saved]:
+        """Each of these as its primary has it now, while runs go on. Raises MachineError for one of which no
+        primary answers."""
+        self.groups()
+        for bucket in buckets:
+            yield self._exported(bucket)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._post.endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- how they are asked ---
+
+    def _asked(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
+        """The answer of whoever leads the controllers, who is asked again and again, and answers each time:
+        so one to what was asked before may come late, and is not ``is_meant``."""
+        deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
+        is_told = self._wait_seconds <= _USUAL_SECONDS
+        while (now := time.monotonic()) < deadline:
+            if not is_told and now > deadline - self._wait_seconds + _USUAL_SECONDS:
+                is_told = True
+                more = f"{self._wait_seconds - _USUAL_SECONDS:g} s more"
+                self._say(f"waiting for a controller at {', '.join(self._places)}, for {more}")
+            if now - said > _AGAIN_SECONDS:
+                said = now
+                self._post.send(CONTROLLERS, question)
+            match self._post.receive(_AGAIN_SECONDS):
+                case Letter(_, message) if isinstance(message, kind) and is_meant(message):
+                    return message
+                case _:
+                    pass
+        places, lost = places_by_name(self._places), self._post.calls.lost
+        if following := self._post.calls.following:
+            why = why_none_leads(places, lost, following)
+            raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")
+        why = why_unreached(places, lost)
+        raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
+
+    def _ask_servers(
+        self,
+        servers: Mapping[str, str],
+        questions: Callable[[str], Sequence[AnyMessage]],
+        hear: Callable[[AnyMessage], None],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._post.call({name: address for name, address in servers.items() if address})
+        for name in servers:
+            for each in questions(name):
+                self._post.send(name, each)
+        deadline = time.monotonic() + _REPORT_SECONDS
+        while not is_over() and (left := deadline - time.monotonic()) > 0:
+            match self._post.receive(left):
+                case Letter(_, message):
+                    hear(message)
+                case _:
+                    pass
+
+    def _exported(self, bucket: str) -> Saved:
+        deadline, heard = time.monotonic() + self._wait_seconds, Whole(bucket)
+        while bucket in self._groups:
+            primary = self._groups[bucket].primary
+            servers = {primary: self._addresses.get(primary, "")}
+            self._ask_servers(servers, lambda name: [Export(bucket)], heard.hear, heard.is_there)
+            if (saved := heard.saved()) is not None:
+                return saved
+            if time.monotonic() > deadline:
+                raise MachineError(
+                    f"no primary of {bucket} has answered for {self._wait_seconds:g} s; try again"
+                )
+            self.groups()  # another may be its primary
+        raise MachineError(f"there is no bucket {bucket} any more; its run has ended, perhaps")
+
+
+class Whole:
+    """All of a bucket, as two messages of its primary."""
+
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+        self._found: FoundSaved | None = None
+        self._prepare: Prepare | None = None
+
+    def hear(self, message: AnyMessage) -> None:
+        """A message has come."""
+        if isinstance(message, FoundSaved) and message.bucket == self._bucket:
+            self._found = message
+        elif isinstance(message, Prepare) and message.bucket == self._bucket:
+            self._prepare = message
+
+    def is_there(self) -> bool:
+        """Whether both have come, of one moment: those of a question before may come late."""
+        found, prepare = self._found, self._prepare
+        return (
+            found is not None
+            and prepare is not None
+            and (found.term, found.index) == (prepare.term, prepare.index)
+        )
+
+    def saved(self) -> Saved | None:
+        """What they say; None before both have come."""
+        found, prepare = self._found, self._prepare
+        if not self.is_there() or found is None or prepare is None or prepare.change is None:
+            return None
+        keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
+        numbers = dict(zip(keys, prepare.buffers, strict=True))
+        kept = prepare.change, prepare.names, numbers
+        return Saved(found.bucket, found.life, found.term, found.index, *kept)
+
+
+def _is_meant(text: str, bucket: str) -> bool:
+    """Whether a bucket is called so in short: the first letters of the run, and its number.
+
+    >>> _is_meant("c83a/16", "c83a0b833eac6e20/0016"), _is_meant("16", "c83a0b833eac6e20/0016")
+    (True, True)
+    """
+    run, _, number = text.rpartition("/")
+    own = bucket.rpartition("/")[2]
+    return number.isdecimal() and int(number) == int(own) and run_of(bucket).startswith(run)
+
+
+def _called(server: str, names: Iterable[str]) -> list[str]:
+    """Who of these has this name, or else, but for the number behind the point, this one."""
+    known = list(names)
+    return [each for each in known if each == server] or [
+        each for each in known if each.rpartition(".")[0] == server
+    ]

@@ -1,0 +1,161 @@
+"""Messages to buckets, whoever has them: a post whose peers may be buckets and the controllers.
+
+Knows: the way to each bucket as it was told, addresses of servers and controllers. Does not know: what
+messages say, who has copies (`replication.client.router`).
+
+To whoever uses it a bucket is a peer like any other: what is sent to its name goes to its primary, and what
+that says comes from the bucket. A server that is lost is nobody's loss: its buckets are somewhere else soon,
+and what was not answered is sent again by whoever asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.router import Router, ToRouter
+from cotswold.replication.client.unreachable import Calls
+from cotswold.transport import Endpoint, Lost
+from cotswold.wire import CONTROLLERS, COORDINATOR, Find, Found, Group, Message, NotLeading, Send
+from cotswold.wire.lifecycle import Controllers
+from cotswold.wire.messenger import AnyMessage, Calling, Event, Letter, Moved, Post
+
+_TICK_SECONDS = 0.05
+
+
+class RoutedPost(Post):
+    """A post over an endpoint; ``controllers``: address by name, empty for one that is not known yet.
+
+    Servers and controllers are reached by ``outward``, where they are a cluster's that outlives this run.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, controllers: Mapping[str, str], outward: Outward | None = None
+    ) -> None:
+        super().__init__(endpoint if outward is None else outward.roads(endpoint))
+        self._run = None if outward is None else endpoint
+        """The endpoint on which no server or controller is."""
+        self._calling = Calling((lambda address: endpoint) if outward is None else outward.way)
+        self._controllers = dict(controllers)
+        self._router = Router(tuple(controllers))
+        self._ticked = 0.0
+        self._moved: list[str] = []
+        self.calls = Calls()
+        """Of controllers."""
+        self._reserve(controllers)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Buckets of which no primary is known."""
+        return self._router.unknown
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Servers that are the primary of a bucket, as far as is known."""
+        found = {self._router.primary(bucket) for bucket in self._router.buckets}
+        return tuple(sorted(found - {""}))
+
+    def find(self, controllers: Mapping[str, str]) -> None:
+        """Controllers are reached at these addresses."""
+        self._controllers.update(controllers)
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """Who has copies, by bucket, as it was found last."""
+        return self._router.groups
+
+    def _reserve(self, names: Iterable[str]) -> None:
+        """Have no process of the run come in with the name of a cluster's server or controller."""
+        if self._run is None:
+            return
+        for name in names:
+            self._run.keep_answers_of(name)
+            if self._run.has(name):
+                self._run.refused["strangers"] += 1
+                self._run.drop(name)
+
+    def seek(self) -> None:
+        """Ask who has copies of all buckets."""
+        self.send(CONTROLLERS, Find(tuple((name, 0) for name in self._router.buckets)))
+
+    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+        """Whoever has no address is a bucket."""
+        known = list(peers)
+        self._router.add(name for name, address in known if not address)
+        super().meet((name, address) for name, address in known if address)
+
+    def call(self, servers: Mapping[str, str]) -> None:
+        """Be connected to servers, by name and address, whatever they lead."""
+        self._calling.meet(servers)
+
+    def send(self, to: str, message: AnyMessage) -> bool:
+        """As a post does; True for buckets, controllers and servers, which are connected where they are not,
+        and hear it again where it is not answered."""
+        if self._is_routed(to):
+            self.deliver([Send(to, cast(Message, message))])
+            return True
+        return super().send(to, message)
+
+    def _is_routed(self, to: str) -> bool:
+        known = (self._router.addresses, self._controllers)
+        return to == CONTROLLERS or to in self._router.buckets or any(to in some for some in known)
+
+    def deliver(self, sends: Iterable[Send]) -> None:
+        """As a post does."""
+        self._deliver(self._router.send(sends, time.monotonic()))
+
+    def receive(self, timeout: float | None) -> Event | None:
+        """As a post does; a letter from a bucket has its name, and one that has moved is told of. Of what was
+        found only answers to numbered questions are heard."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._moved:
+            now = time.monotonic()
+            if now - self._ticked >= _TICK_SECONDS:
+                self._ticked = now
+                self._deliver(self._router.tick(now))
+            left = _TICK_SECONDS if deadline is None else min(_TICK_SECONDS, max(0.0, deadline - now))
+            event = super().receive(left)
+            found = self._routed(event)
+            self._moved += self._router.take_moved()
+            if found is not None:
+                return found
+            if event is None and deadline is not None and time.monotonic() >= deadline:
+                return None
+        return Moved(self._moved.pop())
+
+    def _routed(self, event: Event | None) -> Event | None:
+        """What is for whoever uses this."""
+        if isinstance(event, Letter) and event.sender in self._controllers:
+            self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeading))
+        match event:
+            case Letter(sender, message) if isinstance(message, ToRouter):
+                said = self._router.receive(sender, message, time.monotonic())
+                if isinstance(message, Found):
+                    self._reserve(name for name, _ in message.addresses)
+                if isinstance(message, Found) and message.number:
+                    return event
+                return None if said is None else Letter(*said)
+            case Letter(sender, message) if sender in self._controllers:
+                self._router.heard(sender)
+                return event
+            case Letter(sender, Controllers(addresses)) if sender == COORDINATOR:
+                self.find(dict(addresses))
+                return None
+            case Lost(peer) if peer in self._router.addresses:
+                self._router.lost(peer)
+                return None
+            case Lost(peer) if peer in self._controllers:
+                self.calls.ended(event)
+                return None
+            case _:
+                return event
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        """To servers and controllers, which are connected where they are not."""
+        known = (self._controllers, self._router.addresses)
+        self._calling.meet(
+            {peer: of[peer] for peer in {each.to for each in sends} for of in known if of.get(peer)}
+        )
+        super().deliver(sends)

@@ -1,0 +1,251 @@
+"""Servers of a cluster that outlives runs, as one run has them.
+
+Knows: who the controllers are, how buckets are made and given back. Does not know: who has which bucket, how
+such a cluster is started (`replication.runtime.host_supervisor`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cotswold.errors import UserError
+from cotswold.files import MalformedError, read_object, replace_file, take
+from cotswold.replication.client.new_events import News
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.transport.address import Address, is_ipv6
+from cotswold.wire import CONTROLLERS, Create, EventSeen, Look, Looked, Remove, Removed
+from cotswold.wire.lifecycle import Count, Serving
+from cotswold.wire.messenger import Letter
+
+PORT = 7400
+"""At which a controller listens, if nothing else is said."""
+_LOOK_SECONDS = 2.0
+_SILENT_SECONDS = 3.0
+_LEAVE_SECONDS = 3.0
+_AGAIN_SECONDS = 0.3
+_AGAIN = (
+    "cotswold cluster status says which, and docs/operations.md how a state is had back; without it --resume "
+    "begins with the run's last checkpoint, once servers are there"
+)
+_WORDS = re.compile(r"[^A-Za-z0-9.]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """The host and the port of a controller; raises UserError.
+
+    >>> place_of("10.0.0.1:7400"), place_of("10.0.0.1")
+    (('10.0.0.1', 7400), ('10.0.0.1', 7400))
+    >>> place_of("[::1]:7401"), place_of("::1")
+    (('::1', 7401), ('::1', 7400))
+    """
+    text = text.strip()
+    if is_ipv6(text):
+        text = f"[{text}]"
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(PORT)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_name = bool(_HOST.fullmatch(host)) or (is_bracketed and ":" in host)
+    host = host.removeprefix("[").removesuffix("]")
+    if not is_name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise UserError(f"{text!r} is no controller; name HOST:PORT, such as 10.0.0.1:{PORT}")
+    return host, int(port)
+
+
+def name_at(host: str, port: int) -> str:
+    """What the controller there is called.
+
+    >>> name_at("10.0.0.1", 7400)
+    'controller-10.0.0.1-7400'
+    """
+    return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
+
+
+def places_by_name(places: Sequence[str]) -> dict[str, str]:
+    """HOST:PORT of controllers by what they are called; raises UserError for a text that names none.
+
+    >>> places_by_name(["10.0.0.1"])
+    {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
+    """
+    found = [place_of(each) for each in places]
+    return {name_at(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found}
+
+
+def controllers_at(places: Sequence[str]) -> dict[str, str]:
+    """Where controllers are reached, by name; raises UserError for a text that names none, or a host that is
+    not known."""
+    found = [place_of(each) for each in places]
+    numbers: dict[str, str] = {}
+    for host, _ in found:
+        try:
+            ways = socket.getaddrinfo(host, None)
+            is_reached_by_name = any(family == socket.AF_INET for family, *_ in ways)
+            numbers[host] = host if is_reached_by_name else str(ways[0][4][0])
+        except OSError as error:
+            raise UserError(
+                f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
+                "its address, or a name that this machine knows"
+            ) from error
+    return {name_at(host, port): str(Address.at_port(numbers[host], port)) for host, port in found}
+
+
+class StandingServers:
+    """Those of one run."""
+
+    def __init__(
+        self, post: RoutedPost, controllers: Mapping[str, str], run: str, note: Path | None = None
+    ) -> None:
+        """``note``: the file that says what the run was called before, until nothing of that is left in the
+        cluster, and what it is called from now on."""
+        self.post, self.controllers, self.run = post, dict(controllers), run
+        self._note = note
+        self._before: list[str] = []
+        if note is not None:
+            with suppress(FileNotFoundError, MalformedError):
+                noted = read_object(note)
+                self._before = [take(noted, "run", str)]
+                before = noted.get("before")
+                self._before += map(str, before) if isinstance(before, list) else []
+            self._write_note()
+        self._looked, self._began = float("-inf"), time.monotonic()
+        self._unanswered: float | None = None
+        """Since when one that leads was asked, and has not answered."""
+        self._is_told = False
+        """Whether it was told that none does."""
+        self._is_known: bool | None = None
+        """Whether who leads knows the run; None before one has."""
+        self._was_known = True
+        """What was told of that last."""
+        self._news = News()
+
+    def _write_note(self) -> None:
+        if self._note is not None:
+            noted = {"run": self.run, "before": self._before, "controllers": list(self.controllers)}
+            replace_file(self._note, json.dumps(noted).encode())
+
+    @property
+    def servers(self) -> list[str]:
+        """Those that lead a bucket of the run, as far as is known."""
+        return list(self.post.servers)
+
+    @property
+    def counting(self) -> Count:
+        """What they are asked, to say what they have done for the run."""
+        return Count(self.run)
+
+    def look(self, now: float) -> None:
+        """Ask now and then what has happened, and have forgotten what is left of the run before."""
+        if now - self._looked > (_LOOK_SECONDS if self._unanswered is None else _AGAIN_SECONDS):
+            self._looked = now
+            self.ask()
+            self._remove_before()
+
+    def trouble(self, now: float) -> str:
+        """That no controller answers or knows the run, or one does again; once each, and empty otherwise."""
+        if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
+            self._was_known, self._is_told = is_known, False
+            return (
+                "the cluster knows this run again"
+                if is_known
+                else f"{self.unknown}, so nothing is learnt; {_AGAIN}"
+            )
+        if self._unanswered is None:
+            was_told, self._is_told = self._is_told, False
+            return "a controller that leads answers again" if was_told else ""
+        waited = now - self._unanswered
+        if self._is_told or waited <= _SILENT_SECONDS:
+            return ""
+        self._is_told = True
+        return (
+            f"no controller that leads has answered for {waited:.0f} s, of {', '.join(self.controllers)}: "
+            "pushes wait until one does"
+        )
+
+    @property
+    def unknown(self) -> str:
+        """That the cluster knows the run no more; empty where it does."""
+        if self._is_known is not False:
+            return ""
+        return (
+            f"the cluster of {', '.join(self.controllers)} knows nothing of this run any more: its "
+            "controllers' state was lost, or somebody removed the run"
+        )
+
+    def unheard(self, now: float) -> str:
+        """That no controller answers, or knows the run, in words; empty otherwise."""
+        waited = 0.0 if self._unanswered is None else now - self._unanswered
+        if waited > _SILENT_SECONDS:
+            return f"no controller that leads has answered for {waited:.0f} s"
+        return "the cluster knows nothing of this run any more" if self.unknown else ""
+
+    def ask(self) -> None:
+        """Ask whoever leads the controllers what there is."""
+        self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
+        self.post.send(CONTROLLERS, Look())
+
+    def happened(self, looked: Looked) -> list[EventSeen]:
+        """What has happened to the run, or to servers, that was not known, and since the run began."""
+        self._unanswered = None
+        is_there = any(each.run == self.run for each in looked.runs)
+        self._is_known = is_there if is_there or self._is_known is not None else None
+        since = time.monotonic() - self._began
+        return [
+            each
+            for each in self._news.new(looked, time.monotonic())
+            if (each.run == self.run if each.run else each.seconds < since)
+        ]
+
+    def is_one(self, name: str) -> bool:
+        """None of them is a process of the run."""
+        return False
+
+    def heard(self, serving: Serving, clients: Iterable[str]) -> None:
+        """None of them says so to the run."""
+
+    def tell(self, client: str) -> None:
+        """Where controllers are, a client has been told for ever."""
+
+    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
+        """That is somebody else's."""
+
+    def create(self, wanted: Create) -> None:
+        """Have a controller make buckets; to be said until `RoutedPost.unknown` has none."""
+        self._remove_before()
+        self.post.send(CONTROLLERS, wanted)
+        self.post.seek()
+
+    def _remove_before(self) -> None:
+        for run in self._before:
+            self.post.send(CONTROLLERS, Remove(run))
+
+    def removed(self, run: str) -> None:
+        """A controller says that nothing is left of a run."""
+        if run in self._before:
+            self._before.remove(run)
+            self._write_note()
+
+    def close(self) -> None:
+        """The run is over: its buckets are wanted no more. Whoever is not heard in time has not heard it."""
+        remove(self.post, self.run, _LEAVE_SECONDS)
+
+
+def remove(post: RoutedPost, run: str, seconds: float) -> bool:
+    """Have the buckets of a run forgotten; whether a controller said so within so many seconds."""
+    deadline, said = time.monotonic() + seconds, float("-inf")
+    while (now := time.monotonic()) < deadline:
+        if now - said > _AGAIN_SECONDS:
+            said = now
+            post.send(CONTROLLERS, Remove(run))
+        match post.receive(_AGAIN_SECONDS):
+            case Letter(_, Removed(of)) if of == run:
+                return True
+            case _:
+                pass
+    return False

@@ -1,0 +1,413 @@
+"""What a controller knows and does while it leads; another time it begins anew, with what is written down.
+
+Knows: its parts, who hears of what. Does not know: whether it still leads, the state, how any part decides.
+
+    what happens                                              what the leader does
+    Here, claiming nothing that the map does not say          `Leased`
+    Here, claiming more                                       `Assign`, until it does not; no lease meanwhile
+    Here, claiming what it has not said to this one           no lease: it says all next (`claims`)
+    Here, with copies of a run that is not there              `Forget` (`forgetting`)
+    Here, of another cluster                                  no lease: it keeps what it has
+    Here, of whoever hears no answer                          no longer a lease than it may have already
+    a server is gone, and was a primary                       an election (`elections`)
+    the process of a secondary or a learner has ended         a group without it (`placing`)
+    a primary is silent to all of its secondaries, or they    it is fenced, and an election (`complaints`)
+      to it, though it lives
+    a primary that lives says that a copy is silent           a group without it: a copy that only controllers
+                                                              do not hear is one
+    a member was fenced, and nothing came of it               an election
+    every member of a group is gone                           their disks are asked (`reviving`)
+    servers complain of others, soon after a primary was      nothing: without leases it was silent
+      given its first lease, or this stood still
+    a learner has caught up                                   a group that has it as a secondary
+    a bucket has too few copies, and there is a server        a group that has it as a learner
+    a server is to have no copies                             what it has is had by others first (`draining`)
+    servers have, or lead, more than others                   others have, or lead, some of it (`balancing`)
+    a group is written down                                   `Assign` to whom it names, and whom it named
+    nothing is to be left of a run                            its keys are deleted (`forgetting`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cotswold.replication.controller import event_text as sentences
+from cotswold.replication.controller.assignment_delivery import Telling
+from cotswold.replication.controller.bucket_creation import Creating
+from cotswold.replication.controller.bucket_map import Written
+from cotswold.replication.controller.cluster_view import Board
+from cotswold.replication.controller.drain import Drains
+from cotswold.replication.controller.election import Cause
+from cotswold.replication.controller.election_manager import Elections
+from cotswold.replication.controller.event_log import Events
+from cotswold.replication.controller.failure_detector import Judging
+from cotswold.replication.controller.primary_claims import Claims
+from cotswold.replication.controller.rebalancing import Balancing
+from cotswold.replication.controller.removal_check import Confirming
+from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.run_deletion import Forgetting
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.controller.status import looked
+from cotswold.wire import (
+    COORDINATOR,
+    Assigned,
+    Caught,
+    Create,
+    Describe,
+    Described,
+    Drain,
+    Ended,
+    Fenced,
+    Find,
+    Found,
+    FoundSaved,
+    Group,
+    Here,
+    Leased,
+    Look,
+    Remove,
+    Send,
+    Silent,
+    TakeOver,
+    Undrain,
+    Undrained,
+)
+from cotswold.words import counted
+
+FromClients = Find | Create | Remove | Drain | Undrain | Look | Describe
+"""Who says these wants an answer, and asks another controller where this one does not lead."""
+STATION = "station-"
+"""With which the names of supervisors of hosts begin."""
+FromServers = Here | Assigned | Fenced | FoundSaved | Caught | Silent | TakeOver | Ended | FromClients
+_REST_SECONDS = 2.0
+"""For which no other primary is chosen, after that was to be and some members were silent."""
+_SWEEP_SECONDS = 10.0
+_DEAF = 0.4
+"""Of a lease: whoever has heard no answer for so long may hear none of those that follow."""
+_STRANGERS = 1000
+"""Servers of other clusters of which people are told, at most."""
+
+
+class Reign:
+    """From the moment when a controller leads."""
+
+    def __init__(
+        self, name: str, control: Control, epoch: int, cluster: str, events: Events, now: float
+    ) -> None:
+        """``cluster``: its name."""
+        self.name, self.control, self.epoch, self._events = name, control, epoch, events
+        self._cluster = cluster
+        self._strangers: dict[str, None] = {}
+        """Servers of other clusters."""
+        self.is_loaded = False
+        """Whether it knows what is written down."""
+        self.board = Board(control, now)
+        self.elections = Elections(self.board, epoch)
+        self._claims = Claims(self.board)
+        self._telling = Telling(self.board, epoch)
+        self._confirming = Confirming(epoch)
+        self._filling = Filling(self.board, self.elections, self._confirming)
+        self.judging = Judging(self.board, self.elections, self._filling)
+        self._forgetting = Forgetting(self.board, epoch, cluster)
+        self._creating = Creating(self.board, self._forgetting)
+        self._drains = Drains(self.board, self._filling, now)
+        self._balancing = Balancing(self.board, self.elections, self._filling, now)
+        self._since = self._swept = now
+
+    def load(self, items: Mapping[str, str]) -> None:
+        """This is written down, and more may be."""
+        for group in self.board.load(items):
+            self._filling.look_at((group.bucket,))
+            self._telling.owe(group.everybody, group.bucket)
+
+    def loaded(self, now: float) -> list[Send]:
+        """That was all."""
+        self.is_loaded = True
+        self.board.loaded()
+        self._drains = Drains(self.board, self._filling, now)
+        return self._telling.say(now)
+
+    def written(self, written: Written, now: float) -> list[Send]:
+        """What was to be written down is."""
+        for old, group in written.groups:
+            self._changed(old, group, now)
+        if written.deleted:
+            self._balancing.changed()
+        for group in written.deleted:
+            self.elections.forget(group.bucket)
+            self.judging.forget(group.bucket)
+            self._filling.forget(group.bucket)
+            self._confirming.forget(group.bucket)
+            self._claims.changed(group.bucket, (group.primary,))
+        sends = []
+        if written.removed:
+            self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
+            sends = self._forgetting.removed(written.removed)
+        return [*sends, *self._telling.say(now)]
+
+    def _changed(self, old: Group | None, group: Group, now: float) -> None:
+        bucket, why = group.bucket, self.board.reasons.pop(group.bucket, "")
+        election = self.elections.written(group)
+        self.judging.forget(bucket)
+        self._confirming.forget(bucket)
+        self._filling.look_at((bucket,))
+        self._balancing.changed()
+        self._claims.changed(bucket, (group.primary, *(() if old is None else (old.primary,))))
+        if old is not None and election is not None:
+            if election.cause is not Cause.EVEN:
+                self._balancing.shaken(now)
+            self._events.changed(sentences.elected(group, election, now), now)
+            if election.cause.is_planned and group.primary == old.primary:
+                self._filling.rest(bucket, now + _REST_SECONDS)
+        elif old is not None:
+            said = sentences.changed(old, group, why)
+            if said is not None:
+                self._events.changed(said, now)
+        self._telling.owe((*group.everybody, *(() if old is None else old.everybody)), bucket)
+
+    # --- what it is asked for ---
+
+    def create(self, wanted: Create, now: float) -> bool:
+        """Give new buckets to the servers that are there, evenly; whether there are enough."""
+        made = self._creating.create(wanted)
+        if made:
+            self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
+        return made is not None
+
+    def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
+        """What a message leads to."""
+        sends: list[Send] = []
+        match message:
+            case Here() if message.server == sender:
+                sends = self._here(message, now)
+            case Assigned() if message.server == sender:
+                group = self.board.groups.get(message.bucket)
+                if group is None or message.term >= group.term:
+                    self._telling.heard(sender, message.bucket)
+                if self._confirming.heard(message):
+                    self._filling.look(message.bucket, now)
+            case Fenced() | FoundSaved() if message.server == sender:
+                self.elections.answered(message, now)
+            case Caught() | Silent() | TakeOver() if message.server == sender:
+                self._proposed(sender, message, now)
+            case Ended():
+                self._ended(message, now)
+            case Find() | Create() | Remove() | Drain() | Undrain() | Look() | Describe():
+                sends = self._asked(sender, message, now)
+            case _:
+                pass
+        return [*sends, *self.elections.advance(now), *self._confirming.take()]
+
+    def _asked(self, sender: str, message: FromClients, now: float) -> list[Send]:
+        match message:
+            case Find():
+                return [Send(sender, self._found(message))]
+            case Describe(run, number):
+                drained = () if run or not _is_host(sender) else self._drains.done(_servers_of(sender))
+                return [Send(sender, Described(run, self.board.map.runs.get(run, ""), number, drained))]
+            case Create():
+                self.create(message, now)
+                return []
+            case Remove(run):
+                return self._forgetting.remove(sender, run)
+            case Drain():
+                return self._drain(sender, message, now)
+            case Undrain(server):
+                heir = self._drains.heir(server)
+                was_drained = self._drains.end(server)
+                if (heir != server and self._drains.end(heir)) or was_drained:
+                    self._balancing.shaken(now)
+                    self._events.note("undrained", server, f"{server} may have copies again", now)
+                return [Send(sender, Undrained(server))]
+            case Look(bucket, number):
+                last = self._events.last(now, bucket)
+                found = looked(self.name, self.epoch, self.board, self._filling, last, now)
+                return [Send(sender, replace(found, number=number))]
+
+    def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
+        known = self.board.servers.of.get(wanted.server)
+        if wanted.is_lost:
+            if known is not None and not known.is_living and not known.has_ended:
+                self.board.servers.ended(known.name)
+                self.board.servers.given_up(known.name)
+                sentence = f"{known.name} is given up: an operator says that it is lost"
+                self._events.note("lost", known.name, sentence, now)
+            return [Send(sender, self._drains.answer(wanted.server, now))]
+        if known is None and now - self._since < self.control.lease_seconds:
+            return []  # it may be heard yet, and is asked for again
+        name, by_host = self._drains.heir(wanted.server), _is_host(sender)
+        known = self.board.servers.of.get(name)
+        may_begin = known is not None and not (known.has_ended and by_host)  # an operator means the disk
+        if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
+            sentence = f"{name} is to have no copies, within {wanted.seconds:g} s"
+            self._events.note("draining", name, sentence, now)
+        return [Send(sender, replace(self._drains.answer(name, now), server=wanted.server))]
+
+    def _found(self, find: Find) -> Found:
+        groups, of = tuple(self.board.map.newer(dict(find.terms))), self.board.servers.of
+        primaries = dict.fromkeys(each.primary for each in groups)
+        primaries.update(dict.fromkeys(name for name in find.lost if name in of))
+        return Found(groups, tuple((name, of[name].address) for name in primaries), find.number)
+
+    # --- what servers say ---
+
+    def _here(self, here: Here, now: float) -> list[Send]:
+        servers, known = self.board.servers, self.board.servers.of.get(here.server)
+        if here.cluster not in ("", self._cluster):
+            if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
+                self._strangers[here.server] = None
+                self._events.note("stranger", here.server, sentences.stranger(here, self._cluster), now)
+            return []
+        deaf = 0.0 if known is None else known.hears(here.answered, now)
+        is_deaf = deaf >= _DEAF * self.control.lease_seconds
+        none = Leased(self.epoch, here.server, here.number, 0.0, self._cluster)
+        is_away = known is not None and (known.may_return or not (known.is_living or known.has_ended))
+        if is_deaf and is_away:
+            return [Send(here.server, none)]
+        is_new, is_first = not servers.lives(here.server), known is None or known.heard is None
+        known = servers.heard(here, now)
+        if known.has_ended:
+            return []
+        if here.key:
+            self.board.map.bind(here.server, here.key)
+        if is_new:
+            self._events.note("joined", here.server, f"{here.server} is there, on {here.host}", now)
+            servers.lease(known, now + self.control.lease_seconds)  # it is not gone at once
+            self._telling.came(here.server, known.copies)
+            self._take_over(now)
+        if is_new or is_first:
+            self._filling.came()
+            self._balancing.shaken(now)
+        for bucket, term in here.fenced:  # by a leader that was, before it could decide
+            group = self.board.groups.get(bucket)
+            if group is None or here.server not in group.everybody:
+                continue
+            if group.term < term and self.elections.is_settled(bucket):
+                why = f"{here.server} was asked what it has by a controller that leads no more"
+                self.elections.hold(group, Cause.LOST, why, now)
+        sends = self._forgetting.forgets(here.server, here.runs, now)
+        stale = self._claims.heard(here)
+        if stale is None:
+            return [*sends, Send(here.server, none)]
+        for bucket in stale:
+            self._telling.remind(here.server, bucket)
+        if stale or self.elections.holds_up(here.server):
+            return [*sends, *self._telling.say(now)]
+        seconds = self.control.lease_seconds
+        if is_deaf:  # else who does not hear controllers would be primary for ever, and never act
+            seconds = max(0.0, min(seconds, known.held_until - now))
+        else:
+            servers.lease(known, now + seconds)
+        known.leased_from = now if known.leased_from is None else known.leased_from
+        leased = Leased(self.epoch, here.server, here.number, seconds, self._cluster)
+        return [*sends, Send(here.server, leased)]
+
+    def _proposed(self, sender: str, message: Caught | Silent | TakeOver, now: float) -> None:
+        group = self.board.groups.get(message.bucket)
+        if group is None or message.term != group.term:
+            if group is not None:
+                self._telling.remind(sender, message.bucket)
+        elif not isinstance(message, Caught):
+            # a primary that had no lease until now said nothing for want of one
+            if self.board.servers.of[group.primary].acts_for(now) >= self.control.lease_seconds / 2:
+                self.judging.hear(sender, message, group, now)
+        elif (
+            self.elections.is_settled(group.bucket)
+            and sender == group.primary
+            and message.learner in group.learners
+        ):
+            learners = tuple(each for each in group.learners if each != message.learner)
+            members = (*group.secondaries, message.learner)
+            self.board.put(replace(group, term=group.term + 1, secondaries=members, learners=learners))
+
+    def _ended(self, ended: Ended, now: float) -> None:
+        was_drained = self._drains.ended(ended.server)
+        if self.board.servers.ended(ended.server):
+            drained = "; it was drained, and had no copies" if was_drained else ""
+            self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
+            self._telling.ended(ended.server)
+            self._claims.forget(ended.server)
+            self._lost(ended.server, f"primary {ended.server} {ended.why}", now)
+
+    # --- time ---
+
+    def stood_still(self, seconds: float) -> None:
+        """Nothing was heard for so long, nor was any lease given."""
+        self.board.servers.spare(seconds)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each retry."""
+        for known in self.board.servers.gone(now):
+            self._drains.ended(known.name)
+            is_heard = known.heard is not None and now - known.heard < _DEAF * self.control.lease_seconds
+            why = f"has said nothing for {self.control.lease_seconds:g} s"
+            missed = known.missed(now)
+            short = f"missed {counted(missed, 'heartbeat')}" if missed else "said nothing any more"
+            if is_heard:
+                why = f"has heard no controller for {now - known.answered_at:.1f} s, and is heard"
+                short = "heard no controller"
+            self._events.note("lost", known.name, f"{known.name} {why}", now)
+            self._lost(known.name, f"primary {known.name} {short}", now)
+        self.judging.tick(now)
+        self._creating.tick()
+        self._filling.tick(now)
+        self._take_over(now)
+        for server in self._drains.tick(now):
+            self._events.note("drained", server, f"{server} has no copies any more", now)
+        self._balancing.tick(now)
+        if now - self._swept >= _SWEEP_SECONDS:
+            self._sweep(now)
+        sends = self.elections.tick(now)
+        for group, silent, is_empty in self.elections.take_waiting():
+            self._events.changed(sentences.waits(group, silent, is_empty=is_empty), now)
+        return [*sends, *self._confirming.take(), *self._telling.say(now)]
+
+    def _take_over(self, now: float) -> None:
+        """Servers are drained whose disks other servers had that were to be."""
+        for server in self._drains.take_over(now):
+            sentence = f"{server} is to have no copies, as the server before that had its disk"
+            self._events.note("draining", server, sentence, now)
+
+    def _lost(self, name: str, why: str, now: float) -> None:
+        """No lease of a server can hold: what it had is to be had by others."""
+        known = self.board.servers.of[name]
+        self._balancing.shaken(now)
+        for bucket in list(known.copies):
+            group = self.board.groups.get(bucket)
+            if group is None:
+                continue
+            if group.primary == name:
+                self.elections.hold(group, Cause.LOST, why, now, self.judging.noticed(bucket))
+            elif known.has_ended:  # else the primary knows whether it is there
+                self._filling.look(bucket, now)
+
+    def _sweep(self, now: float) -> None:
+        """Of servers that are not there, and have nothing, nobody needs to know for ever."""
+        self._swept = now
+        for name, known in list(self.board.servers.of.items()):
+            heard = self._since if known.heard is None else known.heard
+            is_wanted = known.is_living or known.copies or self._drains.keeps(name)
+            if not is_wanted and now - heard > self.control.forget_seconds:
+                self._drains.end(name)
+                self._claims.forget(name)
+                self._telling.ended(name)
+                self._forgetting.ended(name)
+                self.board.servers.forget(name)
+        if now - self._since > self.control.forget_seconds:
+            for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
+                self.board.map.bind(name, None)
+
+
+def _is_host(sender: str) -> bool:
+    """Whether the supervisor of a host speaks; that of the controller's own host is its coordinator."""
+    return sender == COORDINATOR or sender.startswith(STATION)
+
+
+def _servers_of(host: str) -> str:
+    """With which names of the servers of a supervisor's host begin, as far as that is known.
+
+    >>> _servers_of("station-3f/a"), _servers_of("coordinator")
+    ('server-a-', 'server-')
+    """
+    return "server-" if host == COORDINATOR else f"server-{host.partition('/')[2]}-"

@@ -1,0 +1,82 @@
+"""The cluster as whoever leads the controllers sees it, for people.
+
+Knows: servers, runs, buckets that have too few copies. Does not know: how it is shown.
+"""
+
+from __future__ import annotations
+
+from cotswold.replication.controller.cluster_view import Board
+from cotswold.replication.controller.replication_repair import Filling
+from cotswold.replication.controller.server_registry import Known
+from cotswold.replication.replica.saved_bucket import disk_of, is_restored
+from cotswold.wire import BucketSeen, EventSeen, Looked, RunSeen, ServerSeen
+from cotswold.wire.names import run_of
+
+_SHOWN = 100
+"""So many buckets that have too few copies are named."""
+
+
+def looked(
+    controller: str, epoch: int, board: Board, filling: Filling, events: tuple[EventSeen, ...], now: float
+) -> Looked:
+    """All of it."""
+    control, found = board.control, board.map
+    short = [board.groups[bucket] for bucket in board.short]
+    runs = {run: [0, 0] for run in found.named}
+    for group in short:
+        counted = runs.setdefault(run_of(group.bucket), [0, 0])
+        counted[0] += 1
+        counted[1] += len(group.members) < control.least
+    return Looked(
+        controller,
+        epoch,
+        control.copies,
+        control.least,
+        tuple(_server(known, now) for known in _shown(board)),
+        tuple(RunSeen(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
+        tuple(
+            BucketSeen(each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling))
+            for each in short[:_SHOWN]
+        ),
+        len(board.learning),
+        events,
+    )
+
+
+def _shown(board: Board) -> list[Known]:
+    """Those that have something, or may have again: not whoever is silent, has nothing, and had a disk from
+    which another goes on."""
+    known = [each for _, each in sorted(board.servers.of.items())]
+    disks = {disk_of(each.name) for each in known if each.is_living}
+    return [
+        each
+        for each in known
+        if each.copies
+        or each.is_living
+        or not (is_restored(each.name) or (disk_of(each.name) in disks and not each.has_ended))
+    ]
+
+
+def _server(known: Known, now: float) -> ServerSeen:
+    state = "living"
+    if known.is_drained and not (known.is_living or known.copies):
+        state = "drained"
+    elif known.has_ended:
+        state = "ended"
+    elif not known.is_living:
+        state = "gone"
+    elif known.is_drained:
+        state = "draining"
+    seconds = -1.0 if known.heard is None else now - known.heard
+    return ServerSeen(
+        known.name, known.host, known.address, state, seconds, len(known.copies), len(known.leads)
+    )
+
+
+def _why(bucket: str, board: Board, filling: Filling) -> str:
+    group = board.map.intended(bucket)
+    if group is not None and group.learners:
+        return f"{group.learners[0]} learns what {group.primary} has"
+    if bucket in filling.waiting:
+        return filling.waiting[bucket].why
+    return "a primary is chosen, or a server for a copy"

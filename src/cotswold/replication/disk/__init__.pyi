@@ -1,0 +1,31 @@
+from .block_store import CONTENTS as CONTENTS
+from .block_store import BlockStore as BlockStore
+from .corruption import Damage as Damage
+from .corruption import DamagedError as DamagedError
+from .corruption import Renewed as Renewed
+from .flusher import Flusher as Flusher
+from .flusher import WriteFailed as WriteFailed
+from .flusher import Written as Written
+from .records import BlockKey as BlockKey
+from .records import Bucket as Bucket
+from .records import Head as Head
+from .records import Snapshot as Snapshot
+from .write_backlog import Backlog as Backlog
+from .write_backlog import Policy as Policy
+
+__all__ = [
+    "CONTENTS",
+    "Backlog",
+    "BlockKey",
+    "BlockStore",
+    "Bucket",
+    "Damage",
+    "DamagedError",
+    "Flusher",
+    "Head",
+    "Policy",
+    "Renewed",
+    "Snapshot",
+    "WriteFailed",
+    "Written",
+]

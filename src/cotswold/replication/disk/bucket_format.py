@@ -1,0 +1,153 @@
+"""What is saved of a bucket, as a block store has it; and folders of such, apart from any server.
+
+Knows: how head and numbers of a `Saved` are written down, block stores. Does not know: when anything is
+saved, whose a folder is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgpack
+
+from cotswold.errors import DiskFullError, MachineError, UserError
+from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
+from cotswold.replication.disk import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.wire import FoundSaved, Prepare
+from cotswold.wire.codec import Packing, decode
+
+_GROUP_BYTES = 32 << 20
+_NEW = 1
+"""The index of blocks in a folder that was written at once."""
+
+
+def snapshot_of(saved: Saved, index: int) -> Snapshot:
+    """A bucket as it is written; ``index``: by which the store tells its blocks from older ones."""
+    blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
+    return Snapshot(saved.bucket, index, _written_head(saved), blocks)
+
+
+def saved_of(name: str, read: Bucket) -> Saved:
+    """The bucket called ``name`` that was written; raises ValueError for anything else."""
+    try:
+        header, *buffers = msgpack.unpackb(read.head)
+        found, prepare = decode(msgpack.unpackb(header, strict_map_key=False), buffers)
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise ValueError(f"its head is no bucket's: {error}") from error
+    if not isinstance(found, FoundSaved) or not isinstance(prepare, Prepare) or prepare.change is None:
+        raise ValueError("its head is no bucket's")
+    if found.bucket != name:
+        raise ValueError(f"its head is that of {found.bucket}")
+    numbers = {(key.vector, key.shard): contents for key, contents in read.blocks.items()}
+    rank = found.life, found.term, found.index
+    return Saved(name, *rank, prepare.change, prepare.names, numbers, found.members)
+
+
+def write_saved(folder: Path, saved: Iterable[Saved]) -> None:
+    """Write buckets, each with all its numbers, into a new folder: whole, or it is not there.
+
+    A server can have the folder as its disk, and goes on with these. Raises UserError where there is
+    something already, MachineError where it cannot be written.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already; choose another folder")
+    beside = folder.with_name(folder.name + PARTIAL)
+    with disk_errors(folder, MachineError, FREE_AND_REPEAT):
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            with BlockStore(beside) as store:
+                for group in _groups(saved):
+                    store.write(*group)
+            beside.rename(folder)
+            sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def read_saved(folder: Path) -> Iterator[Saved]:
+    """All buckets of a folder, by name, each verified as it is read.
+
+    Damaged ones are left out, and named by a DamagedError after the last. Raises as `BlockStore`; UserError
+    where there is no such folder.
+    """
+    if not (folder / "format.json").is_file():
+        raise UserError(f"{folder} has no saved buckets; name a folder that was saved")
+    damaged = list[Damage]()
+    with BlockStore(folder) as store:
+        try:
+            heads = store.heads()
+        except DamagedError as error:
+            heads = error.heads
+            damaged += error.damaged
+        for name in sorted(heads):
+            try:
+                found = saved_of(name, store.read(name))
+            except DamagedError as error:
+                damaged += error.damaged
+            except ValueError as error:
+                damaged.append(Damage(name, None, str(error)))
+            else:
+                yield found
+    if damaged:
+        raise DamagedError(str(folder), tuple(damaged))
+
+
+@contextmanager
+def apart(folder: Path) -> Iterator[Path]:
+    """A folder of buckets as another, so that nothing is written to the first: its index is copied, and its
+    contents are those of the first, to be read alone. Raises DiskFullError where the folder for temporary
+    files has no room for the index."""
+    with TemporaryDirectory(prefix="cotswold-verify-") as place:
+        copy = Path(place) / folder.name
+        try:
+            for each in (folder, *sorted(folder.rglob("*"))):
+                to = copy / each.relative_to(folder)
+                if each == folder / CONTENTS:
+                    to.symlink_to(each.absolute())
+                elif folder / CONTENTS in each.parents:
+                    continue
+                elif each.is_dir():
+                    to.mkdir()
+                else:
+                    shutil.copyfile(each, to)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFullError(
+                    f"no room left in {place} for the index of {folder}; set TMPDIR to a folder with some"
+                ) from error
+            raise
+        yield copy
+
+
+def _groups(saved: Iterable[Saved]) -> Iterator[list[Snapshot]]:
+    """What is written at once: a few buckets, so that not all are in memory."""
+    group, count = list[Snapshot](), 0
+    for each in saved:
+        group.append(snapshot_of(each, _NEW))
+        count += group[-1].bytes
+        if count >= _GROUP_BYTES:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
+
+
+def _written_head(saved: Saved) -> bytes:
+    """Everything but numbers: two messages, as they would travel."""
+    found = FoundSaved(saved.bucket, "", *saved.rank, saved.members)
+    prepare = Prepare(
+        *(saved.bucket, saved.term, -1, saved.index, saved.index, saved.change, saved.vectors),
+    )
+    header, buffers = Packing(found, prepare).packed()
+    packed: bytes = msgpack.packb([header, *buffers])
+    return packed
+
+
+def _raw(buffer: object) -> memoryview:
+    assert isinstance(buffer, bytes | bytearray | memoryview), "numbers are bytes here"
+    return memoryview(buffer)

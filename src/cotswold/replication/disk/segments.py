@@ -1,0 +1,165 @@
+"""Files of contents, written one after the other and never changed in place: the log of a block store.
+
+Knows: numbered files, what a sync promises, a file that can be written over. Does not know: what lies there,
+who refers to it (`store`), which files nobody needs (`usage`).
+
+What is appended is on disk before it is said where it lies, and nothing refers to it earlier: so what a crash
+tears was never there. After a write or a sync that failed nobody knows what of it is on disk, and the next
+one begins another file. A file that nobody needs is kept to be written over, two at most: its room is
+there already, which makes a sync cheaper (1.6 times the rate of a file that grows, on the machine of
+`benchmarks/results/block-store.json`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cotswold.files.durable import sync_folder
+from cotswold.replication.disk.corruption import RecordError
+from cotswold.replication.disk.records import Buffer
+
+SEGMENT_BYTES = 64 << 20
+_SPARE_MOST = 2
+_ALIGNED = 4096
+"""What is appended at once begins at a multiple: no page of older contents is read to be written."""
+_VECTOR_MOST = 1024
+"""Buffers that the system takes at once."""
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Segments:
+    """Those of one store; raises OSError wherever a disk does."""
+
+    def __init__(self, folder: Path, bytes_most: int = SEGMENT_BYTES) -> None:
+        """A file with ``bytes_most`` is not appended to."""
+        self._folder, self._bytes_most = folder, bytes_most
+        folder.mkdir(exist_ok=True)
+        self._bytes = {
+            int(each.name): each.stat().st_size for each in folder.iterdir() if each.name.isdecimal()
+        }
+        self._spare: list[int] = []
+        self._newest = max(self._bytes, default=0)
+        self._file: int | None = None
+        self._at = 0
+
+    @property
+    def current(self) -> int | None:
+        """The file that is appended to, if there is one."""
+        return None if self._file is None else self._newest
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        """Bytes of each file that is no spare one."""
+        return {number: count for number, count in self._bytes.items() if number not in self._spare}
+
+    def room_for(self, count: int) -> int:
+        """How much of so many bytes has no room in files yet."""
+        if self._file is not None and self._at < self._bytes_most:
+            there = self._bytes[self._newest] - self._at
+        else:
+            there = self._bytes[self._spare[-1]] if self._spare else 0
+        return max(0, count - there)
+
+    def append(self, parts: Sequence[Buffer]) -> list[tuple[int, int]]:
+        """Write these one behind the other; when it returns they are on disk: file and first byte of each."""
+        if self._file is None or self._at >= self._bytes_most:
+            self._begin()
+        assert self._file is not None
+        starts, at = list[int](), self._at
+        for each in parts:
+            starts.append(at)
+            at += len(each)
+        end = at + -at % _ALIGNED
+        try:
+            _write([*parts, bytes(end - at)], self._file, self._at)
+            _sync(self._file)
+        except BaseException:
+            self._leave()
+            raise
+        self._at = end
+        self._bytes[self._newest] = max(self._bytes[self._newest], end)
+        return [(self._newest, start) for start in starts]
+
+    def read(self, number: int, at: int, count: int) -> bytes:
+        """What lies there, read from the disk though it may be in memory; raises RecordError where it cannot
+        be had."""
+        try:
+            file = os.open(self._place(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file, at, count, os.POSIX_FADV_DONTNEED)
+                found = os.pread(file, count, at)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise RecordError(f"its file {number} cannot be read: {error.strerror}") from error
+        if len(found) < count:
+            raise RecordError(f"its file {number} ends before it does")
+        return found
+
+    def keep(self, wanted: Collection[int]) -> None:
+        """Nobody refers to other files any more, and that is on disk."""
+        for number in [each for each in self.sizes if each not in wanted and each != self.current]:
+            if len(self._spare) < _SPARE_MOST and self._bytes[number] >= _ALIGNED:
+                self._spare.append(number)
+            else:
+                self._place(number).unlink(missing_ok=True)
+                del self._bytes[number]
+
+    def close(self) -> None:
+        """Let go of the file that is appended to."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _begin(self) -> None:
+        """Another file, which is there after a crash too."""
+        self.close()
+        number = self._newest + 1
+        if self._spare:
+            old = self._spare[-1]
+            self._place(old).rename(self._place(number))
+            self._spare.pop()
+            self._bytes[number] = self._bytes.pop(old)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(self._place(number), flags, 0o666)
+        self._bytes.setdefault(number, 0)
+        self._newest, self._file, self._at = number, file, 0
+        sync_folder(self._folder)
+
+    def _leave(self) -> None:
+        """What is behind the last sync may be there or not: it goes, and the room with it."""
+        assert self._file is not None
+        with suppress(OSError):
+            os.ftruncate(self._file, self._at)
+        self._bytes[self._newest] = self._at
+        self.close()
+
+    def _place(self, number: int) -> Path:
+        return self._folder / f"{number:08d}"
+
+
+def _write(parts: Sequence[Buffer], file: int, at: int) -> None:
+    """Write every byte, however few the system takes at once."""
+    left = [memoryview(each) for each in parts if len(each)]
+    for group in _few(left):
+        while group:
+            count = os.pwritev(file, group, at)
+            at += count
+            group = list(_behind(group, count))
+
+
+def _few(parts: list[memoryview]) -> Iterator[list[memoryview]]:
+    for start in range(0, len(parts), _VECTOR_MOST):
+        yield parts[start : start + _VECTOR_MOST]
+
+
+def _behind(parts: list[memoryview], count: int) -> Iterator[memoryview]:
+    """What is left of some parts after so many bytes."""
+    for each in parts:
+        if count < each.nbytes:
+            yield each[count:]
+        count = max(0, count - each.nbytes)

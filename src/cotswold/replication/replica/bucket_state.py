@@ -1,0 +1,362 @@
+"""What a copy of a bucket holds, and what is different in it since an index.
+
+Knows: shards, books, at which index each was last different. Does not know: who has other copies, terms.
+
+There is no log. A shard, a session or an order that is different at index i is stamped with i, and whoever
+has everything to an index below gets the whole of whatever has a later stamp: of a shard its numbers, not
+what was added to them. So a change that is late, that was lost or that comes again is the same thing as one
+that is new, several fold into one, every copy has the bits of the primary whatever its processor, and a
+secondary does no arithmetic.
+
+What comes to a secondary stays in the memory of its message for a while, for most of it something else comes
+soon; what stays longer is copied (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from cotswold.paramserver.core.frozen_state import Frozen
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.replication.replica.saved_bucket import Saved
+from cotswold.shards.core.shard_server import Arithmetic, Server, Values
+from cotswold.shards.core.versions import is_version
+from cotswold.wire import (
+    COORDINATOR,
+    Change,
+    FrozenState,
+    Prepare,
+    Pull,
+    Pulled,
+    PulledNewer,
+    Send,
+    ToUpdates,
+    Write,
+    Written,
+)
+
+_LENT_MOST = 1 << 19
+"""Numbers of a bucket, of all vectors: one that has more copies what comes at once, for a message's memory is
+bounded."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A change with the numbers of its shards: fields of `Prepare`."""
+
+    change: Change
+    names: tuple[str, ...]
+    buffers: tuple[object, ...]
+
+
+def named(change: Change) -> set[int]:
+    """Sessions that a copy knows after a change."""
+    return {*change.living, *change.ended, *change.gone, *change.past}
+
+
+class Contents(Generic[Values]):
+    """Those of one copy."""
+
+    def __init__(
+        self, server: Server[Values], updates: Updates[Values], arithmetic: Arithmetic[Values]
+    ) -> None:
+        self._server, self._updates, self._arithmetic = server, updates, arithmetic
+        self.index = 0
+        """Grows with what is different."""
+        self._shards = dict.fromkeys(server.numbers, 0)
+        """The index at which each was last different; likewise the next."""
+        self._sessions: dict[int, int] = {}
+        self._order = self._frozen = 0
+        self._froze_then = False
+        """Whether it was frozen as it was at that index, rather than at one that was folded into it."""
+        self._is_lent = False
+        """Whether a frozen state has the very numbers that updates would change."""
+        self._place = {number: place for place, number in enumerate(server.numbers)}
+        """Of a shard among those of a vector."""
+        self._sizes = [shard.stop - shard.start for shard in server.shards]
+        self._size = sum(self._sizes)
+        self._lent, self._lent_long = set[int](), set[int]()
+        """Places of shards whose numbers are in the memory of messages: of those that came since `settle` was
+        called last, and of those before."""
+        self._shared: dict[tuple[str, int], tuple[int, object]] = {}
+        """Of a vector's shard: its index, and a copy of its numbers at that index, for answers that wait."""
+        updates.books.sessions.keeps_past = True
+
+    @property
+    def updates(self) -> Updates[Values]:
+        """Whose contents these are."""
+        return self._updates
+
+    @property
+    def vectors(self) -> dict[str, list[Values]]:
+        """By name, those of each shard."""
+        return self._server.vectors
+
+    @property
+    def versions(self) -> tuple[tuple[int, int], ...]:
+        """Of each shard, by number."""
+        return tuple(self._updates.books.versions.items())
+
+    # --- in the primary ---
+
+    def receive(self, sender: str, message: ToUpdates | Pull | Write) -> list[Send]:
+        """What a message leads to; it may be said once all copies have what it was said from."""
+        if isinstance(message, Pull):
+            return self._server.receive(sender, message)
+        if not isinstance(message, Write):
+            return self._updates.receive(sender, message)
+        if sender != COORDINATOR:
+            return []
+        if self._updates.books.order.number and message.name in self._server.vectors:  # it comes again, late
+            return [Send(sender, Written(message.number, self._server.name))]
+        sends, vectors = self._server.receive(sender, message), self._server.vectors
+        if message.name in vectors:
+            vectors[message.name] = self._arithmetic.together(vectors[message.name])
+        self._updates.books.wrote(self._server.numbers)
+        return sends
+
+    def kept(self, send: Send) -> Send:
+        """The same answer with a copy of the numbers that shards have now; answers at one index share it."""
+        message = send.message
+        if not isinstance(message, PulledNewer | Pulled):
+            return send
+        name = message.name if isinstance(message, Pulled) else self._updates.settings.name
+        shared = [
+            self._share((name, number), buffer)
+            for number, buffer in zip(message.shards, message.buffers, strict=True)
+        ]
+        return Send(send.to, replace(message, buffers=tuple(shared)))
+
+    def _share(self, key: tuple[str, int], buffer: object) -> object:
+        now, known = self._shards[key[1]], self._shared.get(key)
+        if known is None or known[0] != now:
+            values = self._arithmetic.read(buffer, self._sizes[self._place[key[1]]])
+            known = self._shared[key] = now, self._arithmetic.write(values)
+        return known[1]
+
+    def drop_shared(self) -> None:
+        """No answer waits."""
+        self._shared.clear()
+
+    def has_room(self, answers: Iterable[Send], copies: int) -> bool:
+        """Whether these answers have copies of fewer numbers than so many copies of the weights."""
+        sizes = {
+            id(buffer): self._sizes[self._place[number]]
+            for message in (each.message for each in answers)
+            if isinstance(message, PulledNewer | Pulled)
+            for number, buffer in zip(message.shards, message.buffers, strict=True)
+        }
+        return sum(sizes.values()) < copies * self._size
+
+    def stamp(self) -> bool:
+        """Whether anything was different; then there is a new index."""
+        books = self._updates.books
+        if not books.changed:
+            return False
+        self.index += 1
+        changed = books.take_changed()
+        self._shards.update(dict.fromkeys(changed.shards, self.index))
+        self._sessions.update(dict.fromkeys(changed.sessions, self.index))
+        if changed.order:
+            self._order = self.index
+        if changed.frozen:
+            self._frozen, self._froze_then = self.index, True
+        return True
+
+    def since(self, after: int) -> Difference:
+        """What is different since an index; everything since -1."""
+        books = self._updates.books
+        shards = tuple(number for number, index in self._shards.items() if index > after)
+        sessions = [number for number, index in self._sessions.items() if index > after]
+        vectors = self._server.vectors
+        names, write = tuple(vectors), self._arithmetic.write_all
+        places = [self._place[number] for number in shards]
+        buffers = [each for name in names for each in write([vectors[name][place] for place in places])]
+        frozen = None
+        if books.frozen is not None and self._frozen > after:
+            is_now = self._froze_then and self._frozen == self.index
+            frozen = FrozenState(books.checkpoint, books.frozen.versions, books.frozen.samples, is_now)
+            if not is_now:
+                held = books.frozen.vectors
+                buffers += [each for name in names for each in write(held.get(name) or self._zeros)]
+        return Difference(self._change(after, shards, sessions, frozen), names, tuple(buffers))
+
+    @property
+    def _zeros(self) -> list[Values]:
+        """What a vector was that came after the state was frozen."""
+        return list(map(self._arithmetic.zeros, self._sizes))
+
+    def _change(
+        self,
+        after: int,
+        shards: Sequence[int],
+        sessions: Sequence[int],
+        frozen: FrozenState | None = None,
+    ) -> Change:
+        """What is different since an index, which are these shards and sessions, but for numbers."""
+        books = self._updates.books
+        of = books.sessions
+        return Change(
+            tuple(shards),
+            tuple(books.versions[number] for number in shards),
+            of.states(sessions),
+            tuple(of.living),
+            tuple(of.ended),
+            of.gone,
+            of.past,
+            books.void,
+            books.restored,
+            books.order if self._order > after else None,
+            frozen,
+            books.checkpoint,
+        )
+
+    # --- on a disk ---
+
+    def save(self, after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+        """Everything but numbers, and the numbers of shards that are different since an index, copied; of a
+        frozen state nothing, which the coordinator wants anew where it is lost."""
+        write, combine = self._arithmetic.write, self._arithmetic.combine
+        numbers = {
+            key: write(combine([(1.0, values)], None)) for key, values in self._different(after).items()
+        }
+        everything = tuple(self._shards), tuple(self._sessions)
+        return self._change(-1, *everything), numbers
+
+    def unsaved(self, after: int) -> list[object]:
+        """Buffers of the shards that are different since an index, as they are in memory."""
+        return [self._arithmetic.write(values) for values in self._different(after).values()]
+
+    def _different(self, after: int) -> dict[tuple[str, int], Values]:
+        shards = [number for number, index in self._shards.items() if index > after]
+        return {
+            (name, number): rows[self._place[number]]
+            for name, rows in self._server.vectors.items()
+            for number in shards
+        }
+
+    def fits(self, saved: Saved) -> bool:
+        """Whether it has the shards of this bucket."""
+        return set(saved.change.shards) == set(self._server.numbers)
+
+    def revive(self, saved: Saved, life: int) -> None:
+        """Begin another life with what a disk has."""
+        zeros, numbers = self._arithmetic.zeros, saved.numbers
+        places = [(name, number) for name in saved.vectors for number in saved.change.shards]
+        buffers = [  # what is not there has never been anything else than zeros
+            numbers[each]
+            if each in numbers
+            else self._arithmetic.write(zeros(self._sizes[self._place[each[1]]]))
+            for each in places
+        ]
+        self.install(
+            Prepare(
+                *(saved.bucket, saved.term, -1, saved.index, saved.index),
+                *(saved.change, saved.vectors, tuple(buffers)),
+            )
+        )
+        self._own()
+        self._updates.books.revived(life - saved.life)
+
+    # --- in a secondary ---
+
+    def takes(self, prepare: Prepare, before: Change | None) -> bool:
+        """Whether what is prepared can be so, once ``before`` is: of shards and sessions that are here, with
+        numbers of their lengths. What a primary of ours sends always can."""
+        change = prepare.change
+        assert change is not None, "what is installed is different"
+        sizes = {shard.number: shard.stop - shard.start for shard in self._server.shards}
+        shards = change.shards
+        if not sizes.keys() >= set(shards) or len(set(shards)) < len(shards):
+            return False
+        expected = [[sizes[number] for number in shards]] * len(prepare.names)
+        frozen = change.frozen
+        if frozen is not None and not frozen.is_now:
+            expected += [[*sizes.values()]] * len(prepare.names)
+        buffers, fit_all = iter(prepare.buffers), self._arithmetic.fit_all
+        are_fit = all(fit_all(buffers, each) for each in expected) and not [*buffers]
+        if frozen is not None and len(frozen.versions) != len(sizes):
+            return False
+        sessions = self._updates.books.sessions.numbers if before is None else named(before)
+        are_known = named(change) <= sessions | {each.number for each in change.sessions}
+        are_versions = len(change.versions) == len(shards) and all(map(is_version, change.versions))
+        return are_versions and are_fit and are_known
+
+    def install(self, prepare: Prepare) -> None:
+        """What was prepared is so."""
+        change, books = prepare.change, self._updates.books
+        assert change is not None, "what is installed is different"
+        places, sizes = [self._place[number] for number in change.shards], self._sizes
+        own = [sizes[place] for place in places]
+        read = self._arithmetic.read_all
+        if len(prepare.names) * self._size <= _LENT_MOST:
+            read = self._arithmetic.take_all
+            self._lent.update(places)
+            self._lent_long.difference_update(places)
+        vectors, buffers = self._server.vectors, iter(prepare.buffers)
+        for name in prepare.names:
+            # a new list: the frozen state may have the old one
+            rows = (
+                list(vectors[name]) if name in vectors else [self._arithmetic.zeros(each) for each in sizes]
+            )
+            for place, values in zip(places, read(buffers, own), strict=True):
+                rows[place] = values
+            vectors[name] = rows
+        books.versions.update(zip(change.shards, change.versions, strict=True))
+        books.sessions.install(change)
+        if change.order is not None:
+            books.obey(change.order)
+        if change.frozen is not None:
+            self._own()
+            held = dict(vectors)
+            if not change.frozen.is_now:
+                held = {name: self._arithmetic.read_all(buffers, sizes) for name in prepare.names}
+            frozen = change.frozen
+            books.freeze(Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples))
+            self._is_lent = frozen.is_now
+        books.checkpoint, books.void, books.restored = change.checkpoint, change.void, change.restored
+        books.take_changed()
+        self.index = prepare.index
+        self._stamp_all(change)
+
+    def _stamp_all(self, change: Change) -> None:
+        """So that whoever comes after this copy as primary can say what is different."""
+        self._shards.update(dict.fromkeys(change.shards, self.index))
+        self._sessions.update({each.number: self.index for each in change.sessions})
+        if change.order is not None:
+            self._order = self.index
+        if change.frozen is not None:
+            self._frozen, self._froze_then = self.index, change.frozen.is_now
+
+    def settle(self) -> None:
+        """Give memory of messages back that nothing has come instead of since this was called last."""
+        lent, self._lent_long, self._lent = self._lent_long, self._lent, set()
+        self._copy(lent)
+
+    def _own(self) -> None:
+        """No number is in the memory of a message any more."""
+        self.settle()
+        self.settle()
+
+    def _copy(self, lent: Iterable[int]) -> None:
+        places, arithmetic = sorted(lent), self._arithmetic
+        sizes = [self._sizes[place] for place in places]
+        for rows in self._server.vectors.values() if places else ():
+            written = iter(arithmetic.write_all([rows[place] for place in places]))
+            for place, values in zip(places, arithmetic.read_all(written, sizes), strict=True):
+                rows[place] = values
+
+    def promote(self) -> None:
+        """It is the primary's from now on: updates will change numbers in place."""
+        self._own()
+        vectors = self._server.vectors
+        vectors.update({name: self._arithmetic.together(rows) for name, rows in vectors.items()})
+        frozen = self._updates.books.frozen
+        if frozen is None or not self._is_lent:
+            return
+        self._is_lent = False
+        copy = self._arithmetic.combine
+        held = {name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()}
+        self._updates.books.frozen = Frozen(frozen.checkpoint, held, frozen.versions, frozen.samples)

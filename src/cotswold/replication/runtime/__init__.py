@@ -1,0 +1,1 @@
+"""Processes of replicated parameter servers: servers, controllers, the supervisor of a host."""

@@ -1,0 +1,432 @@
+"""A parameter server that keeps copies of buckets: its machine, with this process's memory and sockets.
+
+Knows: the endpoint, when the queues are drained, of which runs it knows what their buckets are. Does not
+know: who has copies, when anything is said (`replication.replica`).
+
+Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
+has come, or when many wait: so several pushes are one change, which the other copies get once.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from cotswold.host import keep_freed_bytes
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.supervisor_link import Bond
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.server import Keeper, ToKeeper
+from cotswold.replication.replica.settings import Copying, short_in_words
+from cotswold.replication.run_description import Description
+from cotswold.replication.runtime.client_names import Clients
+from cotswold.replication.runtime.disk import Disk, open_disk
+from cotswold.replication.runtime.networks import Ways, open_ways
+from cotswold.replication.runtime.persistence import Saving
+from cotswold.replication.runtime.server_report import exported, reported
+from cotswold.shards.runtime.arithmetic import Array
+from cotswold.transport import Lost, Ready
+from cotswold.transport.address import Address
+from cotswold.transport.token_rotation import Rotating
+from cotswold.wire import (
+    CONTROLLERS,
+    COORDINATOR,
+    Assign,
+    Describe,
+    Described,
+    Elsewhere,
+    Fence,
+    FindSaved,
+    Forget,
+    Here,
+    Leased,
+    Message,
+    OfBucket,
+    Prepare,
+    Prepared,
+    PullNewer,
+    Send,
+    Update,
+)
+from cotswold.wire.lifecycle import (
+    FINISH_SECONDS,
+    Controllers,
+    Count,
+    Export,
+    Finish,
+    Happened,
+    Parts,
+    Peers,
+    Report,
+    Serving,
+    Unsaved,
+)
+from cotswold.wire.messenger import AnyMessage, Calling, Letter, Post
+from cotswold.wire.names import run_of
+
+_TICK_SECONDS = 0.05
+_ROOM_SECONDS = FINISH_SECONDS / 2
+"""For which it is waited, at the end, until a disk has written so much that it takes more."""
+_BATCH = 256
+"""So many messages are heard before what waits is applied, whatever else has come."""
+_UNREAD_BYTES = 1 << 24
+"""A client that has not read so much gets no further answer to a pull."""
+_SAY_SECONDS = 10.0
+"""How often it is said that a run's description is wrong."""
+_HEARD = get_args(ToKeeper)
+_OFTEN = (OfBucket, Prepare, Prepared)
+
+
+def main(
+    *,
+    name: str,
+    host: str,
+    coordinator: str,
+    controllers: Mapping[str, str],
+    reach: Mapping[str, Any],
+    copying: Mapping[str, Any],
+    disk: str | None = None,
+    flush_seconds: float = 1.0,
+    roads: Mapping[str, str] | None = None,
+    tokens: str | None = None,
+    key: str = "",
+) -> int:
+    """The life of the server called ``name`` on ``host``, whose coordinator is at ``coordinator``.
+
+    ``controllers``: address by name; ``reach`` are the fields of `Reach`, ``copying`` those of `Copying`. In
+    the folder ``disk``, if there is one, is what it knew ``flush_seconds`` ago. ``roads``: addresses of this
+    machine for `REPLICATION` and `UPDATES`, where these are not that of ``reach``. The tokens are in
+    the file ``tokens``, or the token is in the environment. ``key``: by which controllers and other servers
+    know this server from others that say its name. Raises MachineError where the coordinator ends
+    first, and what the disk raises."""
+    keep_freed_bytes()  # of messages: the next ones come into the same pages
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    with ExitStack() as held:
+        ring = Rotating.of_file(tokens)
+        ways = open_ways(name, Reach(**reach), roads or {}, held, None if ring is None else ring.ring)
+        ways.administration.connect(COORDINATOR, coordinator)
+        post = Post(ways.all)
+        post.send(COORDINATOR, Serving(name, ways.administration.address))
+        saving = replace(Copying(**copying), saves=disk is not None)
+        role = KeeperRole(name, host, post, controllers, saving, ways, Bond(coordinator, ring), key)
+        if disk is None:
+            role.run()
+        else:
+            with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.trouble) as own:
+                role.save(own, flush_seconds)
+                role.run()
+                role.finish()
+    return 0
+
+
+class KeeperRole:
+    """One such server's process."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        post: Post,
+        controllers: Mapping[str, str],
+        copying: Copying,
+        ways: Ways,
+        bond: Bond,
+        key: str = "",
+    ) -> None:
+        self._key = key
+        self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
+        self._runs: dict[str, Description] = {}
+        self._machine: Keeper[Array] = Keeper(
+            *(name, host, ways.updates.address, self._contents, copying, time.monotonic()),
+            ways.replication.address,
+        )
+        self._bond = bond
+        for way in ways.each:
+            way.key = key
+            way.keep(COORDINATOR)
+        self._keep_answers(controllers)
+        self._calling = Calling(lambda address: ways.administration)
+        self._peers: dict[str, str] = {}
+        """Servers of its buckets, and where they are reached."""
+        self._meeting = Calling(lambda address: ways.replication)
+        self._clients = Clients()
+        self._work = Work()
+        self._is_due = False
+        """Whether something has come since queues were drained: what is kept back waits for that."""
+        self._sends: list[Send] = []
+        """That are to go together."""
+        self._spoken: set[str] = set()
+        """Buckets whose numbers may be in these, as they lie in memory."""
+        self._heard = 0
+        """Messages since these went."""
+        self._ticked = 0.0
+        self._disk: Disk | None = None
+        self._malformed: tuple[str, float] | None = None
+        """A run whose description is wrong, and when that was said last."""
+        self._short = 0, 0
+        """Buckets that waited for copies when that was said last."""
+        self._saving: Saving | None = None
+
+    def save(self, disk: Disk, flush_seconds: float) -> None:
+        """Have what changes on a disk after ``flush_seconds``."""
+        self._disk = disk
+        self._machine.found_on_disk(disk.buckets, disk.cluster)
+        self._saving = Saving(self._machine, disk, flush_seconds, time.monotonic())
+        self._post.endpoint.watch(disk.fileno())
+
+    def run(self) -> None:
+        """Serve until the coordinator says that it is over; raises MachineError where that is lost."""
+        while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
+            if self._heard >= _BATCH:
+                self._go_on()
+            self._tick(time.monotonic())
+
+    def finish(self) -> None:
+        """It is over: apply what waits, and give the disk what it has not, as far as it has room for that in
+        a while."""
+        self._go_on()
+        deadline = time.monotonic() + _ROOM_SECONDS
+        while self._saving is not None and not self._saving.finish(time.monotonic()):
+            if time.monotonic() > deadline:
+                self.trouble("it ends, and its disk has no room for all that is different")
+                return
+            time.sleep(_TICK_SECONDS)
+
+    def _attend(self, event: object) -> bool:
+        """What has come; False once it is over. Nothing refers to a message afterwards but what was kept."""
+        match event:
+            case Letter(sender, Finish()) if sender == COORDINATOR:
+                return False
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case None:
+                self._go_on()
+            case Ready() if self._disk is not None:
+                self._disk.take()
+            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
+                raise self._bond.over(self._name, why)
+            case _:
+                pass
+        return True
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _OFTEN):  # most are such
+            self._do(sender, message)
+            return
+        match message:
+            case Peers(addresses, keys) if sender in self._controllers:
+                for name, pair in keys:
+                    for way in self._ways.each:
+                        way.vouch(name, pair)
+                self._meet(dict(addresses))
+            case Controllers(addresses) if sender == COORDINATOR:
+                known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
+                self._controllers.update(known)
+                self._keep_answers(name for name, _ in known)
+            case Described(run, description) if sender in self._controllers:
+                if description and run not in self._runs:
+                    self._learn(run, description)
+            case Report(bucket):
+                self._post.send(sender, reported(self._machine, self._ways, self._unsaved(), bucket))
+            case Export(bucket):
+                whole = exported(self._machine, bucket) or [
+                    reported(self._machine, self._ways, self._unsaved(), bucket)
+                ]
+                self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
+            case Count(run):
+                self._post.send(sender, self._counts(run))
+            case Assign() | Fence() | FindSaved() | Forget() | Leased() if sender not in self._controllers:
+                self._post.endpoint.refused["strangers"] += 1
+            case Assign() | Fence() | FindSaved() if run_of(_bucket(message)) not in self._runs:
+                self._post.send(sender, Describe(run_of(_bucket(message))))  # and it is told again
+            case Assign() | Fence() | FindSaved() if not self._is_known(_bucket(message)):
+                self._post.endpoint.refused["malformed"] += 1
+            case Forget():
+                self._do(sender, message)
+                self._let_go()
+            case _ if isinstance(message, _HEARD):
+                self._do(sender, cast(ToKeeper, message))
+            case _:
+                pass
+
+    def _meet(self, addresses: Mapping[str, str]) -> None:
+        """Servers are reached there; those with which it has no bucket are not called again."""
+        groups = (each.group for each in self._machine.copies.values())
+        known = {name for group in groups for name in group.everybody}
+        self._peers = {name: address for name, address in self._peers.items() if name in known}
+        for name, address in addresses.items():
+            if not Address.is_one(address):
+                self._post.endpoint.refused["malformed"] += 1
+            elif name != self._name:
+                self._peers[name] = address
+        self._meeting.meet(self._peers)
+
+    def _keep_answers(self, names: Iterable[str]) -> None:
+        """Controllers come in only with the answers to calls, on whatever road."""
+        for each in names:
+            for way in self._ways.each:
+                way.keep_answers_of(each)
+
+    def _learn(self, run: str, description: str) -> None:
+        """What its buckets are, if one of them can be made, and updated."""
+        try:
+            found = Description.of(description)
+            if found.run != run:
+                raise ValueError(f"it is one of {found.run!r:.80}")
+            found.rehearse()
+            found.contents(found.buckets[0])
+        except Exception as error:  # whatever a client had written down of its run is no other run's harm
+            self._post.endpoint.refused["malformed"] += 1
+            self._tell_malformed(run, f"{type(error).__name__}: {error}")
+            return
+        self._runs[run] = found
+        if self._disk is not None:
+            self._disk.describe(run, description)
+
+    def _let_go(self) -> None:
+        """Nothing is kept of runs of which the machine has nothing: they are described again if they come."""
+        for run in self._runs.keys() - {*self._machine.runs}:
+            del self._runs[run]
+            self._clients.forget(run)
+            if self._disk is not None:
+                self._disk.describe(run, "")
+
+    def _tell_malformed(self, run: str, why: str) -> None:
+        """People should know of a run that gets no copies here; it is described again and again."""
+        now = time.monotonic()
+        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
+            self._malformed = run, now
+            sentence = (
+                f"{self._name} cannot have copies of {run!r:.80}, whose description is wrong ({why:.200})"
+            )
+            self._post.send(COORDINATOR, Happened("malformed", self._name, f"{sentence}; remove that run"))
+
+    def _is_known(self, bucket: str) -> bool:
+        """Whether it is one of a run that was described."""
+        return run_of(bucket) in self._runs and bucket in self._runs[run_of(bucket)].has
+
+    def _do(self, sender: str, message: ToKeeper) -> None:
+        self._work.begin()
+        if isinstance(message, OfBucket):
+            self._serve(sender, message)
+        else:
+            self._deliver(self._machine.receive(sender, message, time.monotonic()))
+        self._heard += 1
+        self._is_due = self._machine.is_busy
+
+    def _serve(self, sender: str, message: OfBucket) -> None:
+        """A client's message."""
+        if message.bucket in self._spoken:
+            self._flush()  # before numbers change that are said
+        said = message.message
+        if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
+            return  # it has not read what it pulled before, and asks again
+        if run_of(message.bucket) in self._runs:
+            sender = self._clients.name(sender, run_of(message.bucket))
+        self._deliver(self._machine.receive(sender, message, time.monotonic()))
+        if isinstance(said, Update):
+            self._work.took(sender, said)
+
+    def _go_on(self) -> None:
+        """Nothing more has come, or much has: say what is to be said, and apply what waits."""
+        self._flush()
+        if self._is_due:
+            self._is_due = False
+            self._work.begin()
+            self._deliver(self._machine.drain(time.monotonic()))
+            self._flush()
+        self._work.end()
+
+    def _flush(self) -> None:
+        sends, self._sends, self._heard = self._sends, [], 0
+        self._spoken.clear()
+        self._post.deliver(sends)
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
+        self._meeting.meet(self._peers)
+        for sentence in self._bond.tick(self._ways.each, now):
+            self._post.send(COORDINATOR, Happened("token", self._name, f"{self._name}: {sentence}"))
+        self._machine.address = self._ways.updates.address
+        self._machine.peer_address = self._ways.replication.address
+        self._deliver(self._machine.tick(now))
+        self._is_due = self._is_due or self._machine.is_busy
+        self._tell_short()
+        if self._saving is not None:
+            self._saving.tick(now)
+
+    # --- the disk ---
+
+    def _unsaved(self, run: str = "") -> Unsaved | None:
+        """What the disk has not, if there is one."""
+        return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
+
+    def saved(self, number: int) -> None:
+        """It is on the disk."""
+        self._machine.saved(number)
+
+    def damaged(self, bucket: str) -> None:
+        """It is not on the disk any more."""
+        if not self._machine.damaged(bucket) and self._disk is not None:
+            self._disk.forget(bucket)
+
+    def trouble(self, sentence: str) -> None:
+        """Something about the disk that people should know."""
+        self._post.send(COORDINATOR, Happened("disk", self._name, sentence))
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        """What is for the controllers goes to all of them: so whoever leads next knows who is there."""
+        for each in sends:
+            message = each.message
+            if isinstance(message, OfBucket | Prepare):
+                self._spoken.add(message.bucket)
+            if isinstance(message, OfBucket | Elsewhere):
+                peer = self._clients.peer(each.to, run_of(message.bucket))
+                self._sends.append(each if peer == each.to else Send(peer, message))
+            elif each.to == CONTROLLERS:
+                message = replace(message, key=self._key) if isinstance(message, Here) else message
+                self._sends += [Send(name, message) for name in self._controllers]
+            else:
+                self._sends.append(each)
+
+    def _contents(self, bucket: str) -> Any:
+        return self._runs[run_of(bucket)].contents(bucket)
+
+    def _counts(self, run: str) -> Any:
+        own = [each for name, each in self._machine.copies.items() if run in ("", run_of(name))]
+        led = [each for each in own if each.role is Role.PRIMARY]
+        lag = max((behind for each in led for behind in each.lag.values()), default=0)
+        counts = self._work.counts(
+            self._name, [each.contents.updates for each in led], self._post.endpoint.refused
+        )
+        short = self._machine.short(lambda name: run in ("", run_of(name)))
+        return replace(
+            counts,
+            short=(*short, self._machine.copying.least),
+            unsaved=self._unsaved(run),
+            restored=tuple(shard for each in led for shard in each.restored),
+            parts=Parts(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+        )
+
+    def _tell_short(self) -> None:
+        """People should know where updates wait, and where they do so no more."""
+        short = self._machine.short()
+        if short != self._short:
+            self._short = short
+            sentence = (
+                short_in_words(*short, self._machine.copying.least) or "no bucket waits for copies any more"
+            )
+            self._post.send(COORDINATOR, Happened("short", self._name, f"{self._name}: {sentence}"))
+
+
+def _bucket(message: Assign | Fence | FindSaved) -> str:
+    return message.group.bucket if isinstance(message, Assign) else message.bucket

@@ -1,0 +1,1 @@
+"""Observers of a run's events: TensorBoard, the status file."""

@@ -1,0 +1,105 @@
+"""Everything in a run's directory that can be checked without training.
+
+Knows: checkpoints, whose they must be, events, the environment; that another process may be training here
+meanwhile. Does not know: results of analyses, the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cotswold.checkpoint.manager import Checkpoints
+from cotswold.checkpoint.manifest import Manifest
+from cotswold.checkpoint.shard_file import verify_piece
+from cotswold.errors import CotswoldError
+from cotswold.files import MalformedError, read_object
+from cotswold.run.directory import RunDirectory
+from cotswold.run.events import read_events
+
+Progress = Callable[[int, int], None]
+"""Called with the files checked and the files in all."""
+
+
+def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]:
+    """What is damaged in a run, a sentence each that names the file; empty where all is sound.
+
+    Reads every byte of every checkpoint.
+    """
+    findings = _environment(run)
+    paths: list[Path] = []
+    for folder in (run.checkpoints, run.best):
+        try:
+            paths += Checkpoints(folder).paths()
+        except CotswoldError as error:
+            findings.append(str(error))
+    findings += _events(run, bool(paths))
+    files = {path: len(list(path.glob("*.safetensors"))) for path in paths}
+    done = 0
+    identity = None
+    try:
+        identity = run.identity
+    except CotswoldError as error:
+        findings.append(str(error))
+    for path in paths:
+
+        def told(checked: int, before: int = done) -> None:
+            if progress is not None:
+                progress(min(before + checked, sum(files.values())), sum(files.values()))
+
+        findings += verify_checkpoint(path, identity, told)
+        done += files[path]
+    return findings
+
+
+def _environment(run: RunDirectory) -> list[str]:
+    path = run.path / "environment.json"
+    try:
+        read_object(path)
+    except FileNotFoundError:
+        return [f"{path} is missing; a report cannot say where the run began"]
+    except (OSError, MalformedError) as error:
+        return [_damaged(path, error)]
+    return []
+
+
+def _events(run: RunDirectory, wanted: bool) -> list[str]:
+    """Every line is read; the checkpoint that the last of them names must be there."""
+    if not run.events.exists():
+        return [f"{run.events} is missing"] if wanted else []
+    saved: object = None
+    try:
+        for event in read_events(run.events):
+            saved = event.get("path") if event.get("kind") == "checkpoint" else saved
+    except (CotswoldError, OSError) as error:
+        return [_damaged(run.events, error)]
+    places = [folder / str(saved) for folder in (run.checkpoints, run.best)]
+    if saved is None or any(place.is_dir() for place in places):
+        return []
+    return [f"{places[0]}, which {run.events.name} names as the newest checkpoint, is missing"]
+
+
+def verify_checkpoint(
+    path: Path, identity: str | None, told: Callable[[int], None] = lambda checked: None
+) -> list[str]:
+    """What is wrong with one checkpoint; nothing where it has gone meanwhile, superseded by a newer one."""
+    findings = []
+    try:
+        manifest = Manifest.read(path)
+    except CotswoldError as error:
+        return [str(error)] if path.exists() else []
+    if identity is not None and manifest.identity != identity:
+        findings.append(f"{path} is a checkpoint of another run or recipe; take it out of this directory")
+    for checked, record in enumerate(manifest.pieces, 1):
+        try:
+            verify_piece(path, record)
+        except CotswoldError as error:
+            findings.append(str(error))
+        told(checked)
+    return findings if path.exists() else []
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    """A sentence that begins with the file."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return said if str(path) in said else f"{path} is damaged: it {said}"

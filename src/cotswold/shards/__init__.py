@@ -1,0 +1,1 @@
+"""The parameter vector, cut over servers: shared by batch, paramserver and replication."""

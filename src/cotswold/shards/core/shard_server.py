@@ -1,0 +1,387 @@
+"""A parameter server: vectors in shards, sums that are pending, rounds that are done once.
+
+Knows: its shards by number and size, vectors by name, evaluations and their sums. Does not know: where the
+memory is and how numbers are added (`Arithmetic`), sockets, time.
+
+    message    while evaluation e is open                      otherwise
+    Pull       e or 0: `Pulled`; a later one waits             as when open; an earlier one: an error
+    Push       of e: pending, `Kept`; again: `Kept`            `Refused`, or waits for nothing
+    Accept     of e, and no gap in the log: added up           nothing
+    Round      the next: done, `Answer`; the same: `Answer` again; an earlier one: nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
+from cotswold.shards.core.sum_tree import Tree, covered
+from cotswold.wire import (
+    COORDINATOR,
+    Accept,
+    Answer,
+    Close,
+    Kept,
+    Node,
+    Open,
+    Pull,
+    Pulled,
+    Push,
+    Refused,
+    Round,
+    Send,
+    Shard,
+    SumName,
+    ToServer,
+    Write,
+    Written,
+)
+
+Values = TypeVar("Values")
+
+PENDING = 64
+"""How many sums of one session may be pending; its square is how many pulls may wait."""
+
+
+class Arithmetic(Protocol[Values]):
+    """What a server does with the numbers of one shard."""
+
+    def zeros(self, size: int) -> Values:
+        """As many zeros."""
+        ...
+
+    def read(self, buffer: object, size: int) -> Values:
+        """What came in a message, in memory that is ours. Raises ValueError where it is no such vector."""
+        ...
+
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
+
+    def fits(self, buffer: object, size: int) -> bool:
+        """Whether what came in a message is such a vector."""
+        ...
+
+    def fit_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> bool:
+        """Whether the next are what `write_all` makes of shards of these sizes."""
+        ...
+
+    def write(self, values: Values) -> object:
+        """What goes into a message; later changes of ``values`` must not change it."""
+        ...
+
+    def together(self, values: Sequence[Values]) -> list[Values]:
+        """The same numbers of several shards, side by side in memory where that is of use to `write_all`."""
+        ...
+
+    def write_all(self, values: Sequence[Values]) -> tuple[object, ...]:
+        """As `write`, of several shards: of such as lie side by side it may be one buffer."""
+        ...
+
+    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+        """As `read`, of the next that `write_all` made of shards of these sizes."""
+        ...
+
+    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+        """As `take`, of the same."""
+        ...
+
+    def combine(self, terms: Sequence[tuple[float, Values]], out: Values | None) -> Values:
+        """Σ factor · vector in the order of the terms, of which there is at least one; in the memory of
+        ``out``, which may be one of them, or in new memory."""
+        ...
+
+    def multiply(self, left: Values, right: Values, out: Values | None) -> Values:
+        """Element by element, like `combine`."""
+        ...
+
+    def dot(self, left: Values, right: Values) -> float:
+        """In float64."""
+        ...
+
+    def add(self, left: Values, right: Values) -> Values:
+        """The sum, in the memory of ``left``."""
+        ...
+
+    def scale(self, values: Values, factor: float) -> Values:
+        """The multiple, in the same memory."""
+        ...
+
+    def digest(self, values: Values) -> int:
+        """A number that differs where any bit does, but for rare chance."""
+        ...
+
+
+@dataclass
+class _Pending(Generic[Values]):
+    node: Node | None
+    values: list[Values]
+
+
+@dataclass
+class _Sums(Generic[Values]):
+    """Those of the open evaluation."""
+
+    open: Open
+    log: dict[SumName, None] = field(default_factory=dict)
+    """Accepted and added up, in this order."""
+    pending: dict[SumName, _Pending[Values]] = field(default_factory=dict)
+    total: list[Values] | None = None
+    """Added up in the order of the log."""
+    ended: set[int] = field(default_factory=set)
+    """Sessions that push no more."""
+
+
+class Server(Generic[Values]):
+    """One server and its shards."""
+
+    def __init__(self, name: str, shards: Sequence[Shard], arithmetic: Arithmetic[Values]) -> None:
+        self.name = name
+        self.shards = tuple(
+            sorted((each for each in shards if each.server == name), key=lambda each: each.number)
+        )
+        self._arithmetic = arithmetic
+        self._vectors: dict[str, list[Values]] = {}
+        self._answer: Answer | None = None
+        self._sums: _Sums[Values] | None = None
+        self._newest = 0
+        """The evaluation that was opened last."""
+        self._waiting: dict[tuple[str, str], Pull] = {}
+        """Pulls of an evaluation that is not open yet, by who asks for which vector."""
+        self._tree: Tree[list[Values]] = Tree(self._add)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of its shards."""
+        return tuple(shard.number for shard in self.shards)
+
+    @property
+    def vectors(self) -> dict[str, list[Values]]:
+        """Each vector's shards, as they are: what is changed here is changed."""
+        return self._vectors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The vectors that it has."""
+        return tuple(self._vectors)
+
+    @property
+    def pending(self) -> int:
+        """How many sums wait for being accepted."""
+        return 0 if self._sums is None else len(self._sums.pending)
+
+    def receive(self, sender: str, message: ToServer) -> list[Send]:
+        """What a message leads to. The coordinator's are obeyed from the coordinator alone."""
+        match message:
+            case Pull():
+                return self._pull(sender, message)
+            case Push():
+                return [Send(sender, self._push(message))]
+            case Round() if sender == COORDINATOR:
+                return self._round(message)
+            case Accept() if sender == COORDINATOR:
+                self._accept(message)
+            case Write() if sender == COORDINATOR:
+                return [Send(sender, self._write(message))]
+            case _:
+                pass
+        return []
+
+    # --- vectors ---
+
+    def _pull(self, sender: str, pull: Pull) -> list[Send]:
+        if pull.evaluation > self._newest:
+            if len(self._waiting) < PENDING * PENDING:
+                self._waiting[sender, pull.name] = pull
+            return []
+        error = None
+        if pull.evaluation and (self._sums is None or self._sums.open.evaluation != pull.evaluation):
+            error = f"evaluation {pull.evaluation} is over"
+        elif pull.name not in self._vectors:
+            error = f"there is no vector {pull.name!r}"
+        elif not set(pull.shards) <= set(self.numbers):
+            error = f"shards {sorted(set(pull.shards) - set(self.numbers))} are not on {self.name}"
+        elif len(set(pull.shards)) < len(pull.shards):
+            error = "it names a shard twice"
+        if error is not None:
+            return [Send(sender, Pulled(pull.session, pull.evaluation, pull.name, self.name, (), (), error))]
+        place = {number: place for place, number in enumerate(self.numbers)}
+        buffers = tuple(
+            self._arithmetic.write(self._vectors[pull.name][place[number]]) for number in pull.shards
+        )
+        return [
+            Send(sender, Pulled(pull.session, pull.evaluation, pull.name, self.name, pull.shards, buffers))
+        ]
+
+    def _write(self, write: Write) -> Written:
+        try:
+            self._vectors[write.name] = self._read(write.shards, write.buffers)
+        except ValueError as error:
+            return Written(write.number, self.name, str(error))
+        return Written(write.number, self.name)
+
+    def _read(self, shards: Sequence[int], buffers: Sequence[object]) -> list[Values]:
+        if tuple(shards) != self.numbers or len(buffers) != len(shards):
+            raise ValueError(
+                f"{len(buffers)} buffers for shards {list(shards)}; {self.name} has {list(self.numbers)}"
+            )
+        return [
+            self._arithmetic.read(buffer, shard.stop - shard.start)
+            for shard, buffer in zip(self.shards, buffers, strict=True)
+        ]
+
+    # --- sums ---
+
+    def _push(self, push: Push) -> Kept | Refused:
+        name, sums = SumName(push.session, push.number), self._sums
+        kept = Kept(push.session, push.evaluation, push.number, self.name)
+        if sums is None or sums.open.evaluation != push.evaluation:
+            return self._refused(push, f"evaluation {push.evaluation} is not open")
+        if name in sums.pending or name in sums.log:
+            return kept
+        if push.session in sums.ended:
+            return self._refused(push, f"session {push.session} is over")
+        if not sums.open.gradient:
+            return self._refused(push, f"evaluation {push.evaluation} has no gradient")
+        if sums.open.tree is (push.node is None):
+            return self._refused(
+                push, "a sum must be a node" if sums.open.tree else "a sum must not be a node"
+            )
+        if push.node is not None and tuple(covered(push.node)) != push.portions:
+            return self._refused(push, f"{push.node} is not made of portions {list(push.portions)}")
+        if sum(each.session == push.session for each in sums.pending) >= PENDING:
+            return self._refused(push, f"{PENDING} sums of session {push.session} are pending")
+        try:
+            values = self._read(push.shards, push.buffers)
+        except ValueError as error:
+            return self._refused(push, str(error))
+        sums.pending[name] = _Pending(push.node, values)
+        return kept
+
+    def _refused(self, push: Push, reason: str) -> Refused:
+        return Refused(push.session, push.evaluation, push.number, self.name, reason)
+
+    def _accept(self, accept: Accept) -> None:
+        sums = self._sums
+        if sums is None or sums.open.evaluation != accept.evaluation or accept.start > len(sums.log):
+            return  # with a gap: the log comes whole when the evaluation closes
+        self._extend(sums, accept.log[len(sums.log) - accept.start :])
+        sums.ended |= set(accept.ended)
+        for name in [each for each in sums.pending if each.session in sums.ended]:
+            del sums.pending[name]
+
+    def _extend(self, sums: _Sums[Values], log: Sequence[SumName]) -> None:
+        """Add up the next sums of the log."""
+        for name in log:
+            assert name not in sums.log, f"{name} is accepted twice"
+            if sums.open.gradient:
+                pending = sums.pending.pop(name)  # a sum is accepted after every shard has it
+                if pending.node is not None:
+                    self._tree.put(pending.node, pending.values)
+                else:
+                    sums.total = (
+                        pending.values if sums.total is None else self._add(sums.total, pending.values)
+                    )
+            sums.log[name] = None
+
+    def _add(self, left: list[Values], right: list[Values]) -> list[Values]:
+        return [self._arithmetic.add(one, other) for one, other in zip(left, right, strict=True)]
+
+    # --- rounds ---
+
+    def _round(self, round: Round) -> list[Send]:
+        done = 0 if self._answer is None else self._answer.number
+        if round.number == done and self._answer is not None:
+            return [Send(COORDINATOR, self._answer)]
+        if round.number != done + 1:
+            return []
+        error = self._mistake(round)
+        dots: list[list[float]] = [[] for _ in self.shards]
+        digests: tuple[int, ...] = ()
+        woken: list[Send] = []
+        if error is None:
+            if round.close is not None:
+                self._close(round.close)
+            for command in round.commands:
+                self._command(command, dots)
+            if round.open is not None:
+                woken = self._opened(round.open)
+            if round.digest is not None:
+                digests = tuple(self._arithmetic.digest(each) for each in self._vectors[round.digest])
+        self._answer = Answer(round.number, self.name, self.numbers, tuple(map(tuple, dots)), digests, error)
+        return [Send(COORDINATOR, self._answer), *woken]
+
+    def _mistake(self, round: Round) -> str | None:
+        """Why the round cannot be done; what can be wrong is known before anything is done."""
+        names = set(self._vectors)
+        if round.close is not None:
+            if self._sums is None or self._sums.open.evaluation != round.close.evaluation:
+                return f"evaluation {round.close.evaluation} is not open"
+            if round.close.gradient is not None:
+                names.add(round.close.gradient)
+        for command in round.commands:
+            match command:
+                case Combine(out, terms):
+                    needed, made = [name for _, name in terms], [out]
+                case Multiply(out, left, right):
+                    needed, made = [left, right], [out]
+                case Dot(left, right):
+                    needed, made = [left, right], []
+                case Drop(name):
+                    needed, made = [], []
+                    names.discard(name)
+            missing = next((name for name in needed if name not in names), None)
+            if missing is not None:
+                return f"there is no vector {missing!r}"
+            names.update(made)
+        wanted = [round.digest, None if round.open is None else round.open.at]
+        missing = next((name for name in wanted if name is not None and name not in names), None)
+        return None if missing is None else f"there is no vector {missing!r}"
+
+    def _command(self, command: Command, dots: list[list[float]]) -> None:
+        vectors, arithmetic = self._vectors, self._arithmetic
+        match command:
+            case Drop(name):
+                vectors.pop(name, None)
+            case Dot(left, right):
+                for row, one, other in zip(dots, vectors[left], vectors[right], strict=True):
+                    row.append(arithmetic.dot(one, other))
+            case Multiply(out, left, right):
+                old: Sequence[Values | None] = vectors.get(out, [None] * len(self.shards))
+                pairs = zip(vectors[left], vectors[right], old, strict=True)
+                vectors[out] = [arithmetic.multiply(one, other, to) for one, other, to in pairs]
+            case Combine(out, ()):
+                vectors[out] = [arithmetic.zeros(shard.stop - shard.start) for shard in self.shards]
+            case Combine(out, terms):
+                old = vectors.get(out, [None] * len(self.shards))
+                vectors[out] = [
+                    arithmetic.combine([(factor, vectors[name][place]) for factor, name in terms], old[place])
+                    for place in range(len(self.shards))
+                ]
+
+    def _opened(self, open: Open) -> list[Send]:
+        assert open.evaluation > self._newest, f"evaluation {open.evaluation} is opened after {self._newest}"
+        self._newest = open.evaluation
+        self._sums, self._tree.nodes = _Sums(open), {}
+        waiting, self._waiting = self._waiting, {}
+        return [each for (sender, _), pull in waiting.items() for each in self._pull(sender, pull)]
+
+    def _close(self, close: Close) -> None:
+        sums = self._sums
+        assert sums is not None, "what is closed is open"
+        assert tuple(sums.log) == close.log[: len(sums.log)], "the log only grows"
+        self._extend(sums, close.log[len(sums.log) :])
+        if close.gradient is not None:
+            total = self._tree.total() if sums.open.tree else sums.total
+            if total is None:
+                total = [self._arithmetic.zeros(shard.stop - shard.start) for shard in self.shards]
+            self._vectors[close.gradient] = [self._arithmetic.scale(each, close.scale) for each in total]
+        self._sums = None
+        self._waiting = {
+            key: pull for key, pull in self._waiting.items() if pull.evaluation > close.evaluation
+        }

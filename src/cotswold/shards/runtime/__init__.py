@@ -1,0 +1,1 @@
+"""Arithmetic on shards, their layout, and the interface of the work on them."""

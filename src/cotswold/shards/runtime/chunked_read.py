@@ -1,0 +1,83 @@
+"""A vector that is read from its servers, some shards at a time.
+
+Knows: which shards are where, what was asked and not answered. Does not know: sockets, which message asks.
+
+Each server is asked for its next shards once the ones before have come, so that no message is long and the
+server answers others in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cotswold import wire as m
+from cotswold.errors import MachineError
+from cotswold.shards.runtime.arithmetic import Array
+
+GROUP_BYTES = 64 << 20
+"""In one message, unless one shard has more."""
+Ask = Callable[[tuple[int, ...]], m.Message]
+"""The message that asks for these shards of a server."""
+
+
+def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tuple[int, ...]]]:
+    """The numbers of each server's shards, in groups for a message each."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for server in {one.server for one in shards}:
+        groups: list[list[int]] = []
+        left = 0
+        for one in sorted((one for one in shards if one.server == server), key=lambda one: one.number):
+            shard_bytes = (one.stop - one.start) * item_bytes
+            left -= shard_bytes
+            if left < 0:
+                groups.append([])
+                left = GROUP_BYTES - shard_bytes
+            groups[-1].append(one.number)
+        found[server] = [tuple(group) for group in groups]
+    return found
+
+
+class Pieces:
+    """The vector ``name`` of ``size`` numbers, which is ``whole`` once nobody owes a shard."""
+
+    def __init__(self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, ask: Ask) -> None:
+        self.name, self._ask = name, ask
+        self.whole: Array = np.empty(size, dtype)
+        self.versions: dict[int, int] = {}
+        """Of each shard, where the answers say it."""
+        self._shards = {one.number: one for one in shards}
+        self._owed = groups_of(shards, self.whole.itemsize)
+
+    @property
+    def owing(self) -> list[str]:
+        """Servers that have not answered."""
+        return sorted(self._owed)
+
+    def asking(self) -> list[m.Send]:
+        """What each server is asked for now: first, and again where an answer may not come."""
+        return [m.Send(server, self._ask(groups[0])) for server, groups in sorted(self._owed.items())]
+
+    def hear(self, message: object) -> list[m.Send]:
+        """Take an answer; what to ask next. Raises MachineError where a server cannot give the vector."""
+        if not isinstance(message, m.Pulled | m.FrozenPart) or message.name != self.name:
+            return []
+        groups = self._owed.get(message.server)
+        if groups is None:
+            return []
+        if message.error is not None:
+            raise MachineError(f"{message.server} cannot give the vector {self.name}: {message.error}")
+        if message.shards != groups[0]:
+            return []
+        for number, buffer in zip(message.shards, message.buffers, strict=True):
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            shard = self._shards[number]
+            self.whole[shard.start : shard.stop] = np.frombuffer(buffer, self.whole.dtype)
+        if isinstance(message, m.FrozenPart):
+            self.versions.update(zip(message.shards, message.versions, strict=True))
+        del groups[0]
+        if not groups:
+            del self._owed[message.server]
+            return []
+        return [m.Send(message.server, self._ask(groups[0]))]

@@ -1,0 +1,53 @@
+"""How a flat vector is cut into shards, and which server has which.
+
+Knows: integers, names of tensors. Does not know: numbers, messages' ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cotswold.shards.runtime.work import Slot
+from cotswold.wire import Shard
+
+
+def shards_of(
+    layout: Sequence[Slot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
+) -> tuple[Shard, ...]:
+    """The tensors in blocks of whole rows, of about ``shard_bytes`` each, dealt to servers in runs.
+
+    A shard is named by its tensor and its block, whose size depends on the tensor alone: so the number of
+    servers changes no bit, and each block keeps its name on other servers.
+
+    >>> from cotswold.shards.runtime.work import Slot
+    >>> layout = [Slot("weight", 300, 400), Slot("bias", 300, 1)]
+    >>> for one in shards_of(layout, 4, 1 << 18, ["a", "b"]):
+    ...     print(one.server, one.tensor, one.block, one.start, one.stop)
+    a weight 0 0 60000
+    b weight 1 60000 120000
+    b bias 0 120000 120300
+    """
+    size = sum(slot.rows * slot.columns for slot in layout)
+    found: list[Shard] = []
+    start = 0
+    for slot in layout:
+        blocks = min(slot.rows, -(-slot.rows * slot.columns * item_bytes // shard_bytes))
+        for block in range(blocks):
+            rows = slot.rows * (block + 1) // blocks - slot.rows * block // blocks
+            stop = start + rows * slot.columns
+            server = servers[(start + stop) * len(servers) // (2 * size)]  # where its middle lies
+            found.append(Shard(len(found), server, start, stop, slot.name, block))
+            start = stop
+    return tuple(found)
+
+
+def dealt(shards: Sequence[Shard], servers: Sequence[str]) -> tuple[Shard, ...]:
+    """The same shards on other servers, in runs of about as many numbers each."""
+    size = sum(one.stop - one.start for one in shards)
+    found, before = [], 0
+    for one in shards:
+        count = one.stop - one.start
+        found.append(replace(one, server=servers[(2 * before + count) * len(servers) // (2 * size)]))
+        before += count
+    return tuple(found)

@@ -1,0 +1,70 @@
+"""The filters of a locally connected layer: their gradient, from its factors, and their norms.
+
+Knows: the geometry of the layer, kernels of `ops`. Does not know: messages, who asks.
+
+Rows are rows of blocks. Their errors are (image, depth, y, x) of their part of the map of responses; their
+activations are (image, channel, y, x) of the rows of the input map that they see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.geometry import BlockLocal
+from cotswold.ops.local import decode, encode
+from cotswold.shards.runtime.arithmetic import Array
+
+
+@dataclass(frozen=True)
+class LocalProduct:
+    """`paramserver.core.admission.Product` of one layer."""
+
+    start: int
+    """Where its filters begin in the vector."""
+    layer: BlockLocal
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Self:
+        """What `numbers` gave."""
+        return cls(numbers[0], decode(tuple(numbers[1:])))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of it, as a message carries it."""
+        return (self.start, *encode(self.layer))
+
+    def errors(self, first: int, stop: int) -> int:
+        """Numbers of an image's errors."""
+        return self.layer.block_rows(first, stop)[0].output.size
+
+    def activations(self, first: int, stop: int) -> int:
+        """Numbers of the part of an image that these rows see."""
+        return self.layer.block_rows(first, stop)[0].input.size
+
+    def gradient(
+        self, errors: Array, activations: Array, rows: tuple[int, int], seen_by: tuple[int, int]
+    ) -> Array:
+        """``(rows · columns)``, from flat errors of ``rows`` and flat activations of ``seen_by``."""
+        band, (low, high) = self.layer.block_rows(*rows)
+        wide, (first, _) = self.layer.block_rows(*seen_by)
+        delta, seen = (
+            _maps(errors, band.output.channels, band.output.height, band.output.width),
+            _maps(activations, wide.input.channels, wide.input.height, wide.input.width),
+        )
+        found: Array = ops.local_outer(delta, seen[:, :, low - first : high - first], band).view(-1).numpy()
+        return found
+
+    def scale_to_norm_1(self, weights: Array) -> None:
+        """Each filter of flat ``(rows · columns)`` weights, in place."""
+        _, across, high, wide, neurons = self.layer.filters_shape
+        ops.scale_to_norm_1(torch.from_numpy(weights).view(-1, across, high, wide, neurons))
+
+
+def _maps(values: Array, channels: int, height: int, width: int) -> Tensor:
+    return torch.from_numpy(values).view(-1, channels, height, width)

@@ -1,0 +1,1 @@
+"""Asynchronous SGD: what a replica computes and sends (strategy `downpour`)."""

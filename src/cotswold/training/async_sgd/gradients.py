@@ -1,0 +1,191 @@
+"""What of a replica's batches is pushed as factors, and what as gradients.
+
+Knows: a module, which shards hold its parameters, what each way of pushing costs. Does not know: servers,
+messages, rates.
+
+- *gradient*: as autograd has it.
+- *factors*: activations and error terms of a layer, multiplied by whoever holds its weights.
+
+Of a layer that can be pushed as factors (`capture.layers_of`) the way of fewer numbers is chosen, when its
+first batch tells how many examples it has. In that batch its gradient is computed as well, and where the
+factors do not give it, because the weights are used twice, recomputed (checkpointing) or part of the loss,
+the layer stays with gradients. So does one that is given samples, of which no weights have made anything
+else: its factors would take them to servers. They go there only if that is wished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import UserError
+from cotswold.ops.local import encode
+from cotswold.shards.runtime.work import Slot
+from cotswold.training.async_sgd.capture import Captured, capturing, layers_of
+from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors, agree, joined
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.wire import Shard
+
+Way = Literal["gradient", "factors"]
+"""How the weights of a layer are pushed."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Numbers of the weights of a layer in a push, to all servers that hold some of them."""
+
+    gradient: int
+    factors: int | None
+    """None where they do not give the gradient."""
+    way: Way
+    """What is done."""
+
+
+class ModuleUpdates:
+    """The updates of one module, whose parameters lie in one vector, as ``flat`` has them."""
+
+    def __init__(self, flat: FlatModule, ways: Mapping[str, Way] | None = None) -> None:
+        """``ways``: layers by name whose way is not to be chosen by numbers.
+
+        Raises UserError for a name that is no layer which could be pushed as factors.
+        """
+        self.flat = flat
+        self.costs: dict[str, Cost] = {}
+        """By layer, after the first batch in which the loss depended on it."""
+        self._layers = layers_of(flat.module)
+        self._wished = dict(ways or {})
+        for name in self._wished:
+            if name not in self._layers:
+                raise UserError(
+                    f"{name!r} cannot be pushed as factors; layers that can: "
+                    f"{', '.join(self._layers) or 'none'}"
+                )
+        self._shards: Sequence[Shard] = ()
+        self._push_samples = 1
+        self._factors: dict[str, list[LinearFactors | LocalFactors]] = {}
+        """By layer, of the batches since they were taken."""
+        self._newest: dict[str, LinearFactors | LocalFactors] = {}
+        """Those of the newest batch."""
+
+    @property
+    def layout(self) -> list[Slot]:
+        """The tensors in the vector."""
+        shapes = zip(self.flat.names, self.flat.shapes, strict=True)
+        return [self._slot(name, shape) for name, shape in shapes]
+
+    def lay(self, shards: Sequence[Shard], samples: int) -> None:
+        """Shards lie so, and a push has so many samples; each layer's way is chosen anew."""
+        self._shards, self._push_samples = shards, samples
+        self.costs = {}
+
+    def of_batch(self, loss: Callable[[], Tensor], samples: int, gradient: Tensor) -> float:
+        """The loss of a batch, which ``loss`` computes by the module, forward only.
+
+        What is pushed as a gradient is added to ``gradient`` ``(size,)``, the rest to what `take` gives: all
+        and nothing before `lay`.
+        Raises UserError where a layer of which factors are pushed is applied a second time, or a wish for
+        factors cannot be fulfilled.
+        """
+        chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"}
+        wished = {name for name, way in self._wished.items() if way == "gradient"}
+        decided = self.costs.keys() | wished
+        new = {name: each for name, each in self._layers.items() if self._shards and name not in decided}
+        target = torch.zeros_like(gradient) if new else gradient
+        self._newest = {}
+        self.flat.collect(target)
+        try:
+            with capturing(new, skip=False) as first, capturing(chosen, skip=True) as found:
+                value = loss()
+                value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        finally:
+            self.flat.collect(None)
+        for name, each in found.items():
+            self._keep(name, _once(name, each))
+        for name, each in first.items():
+            own = self.flat.named(target)[self._weights(name)]
+            if each.errors is not None or own.any():  # the loss depended on it
+                self.costs[name] = self._decided(name, each, own, samples)
+                if self.costs[name].way == "factors":
+                    self._keep(name, each.factors)
+                    own.zero_()
+        if target is not gradient:
+            gradient.add_(target)
+        return float(value.detach())
+
+    def clip(self, gradient: Tensor, norm: float) -> None:
+        """Scale what the newest batch has given to a norm, where it is longer: its factors, and ``gradient``
+        ``(size,)``, in which nothing else is."""
+        square = float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
+        found = (square + sum(each.square for each in self._newest.values())) ** 0.5
+        if not norm < found < inf:  # who receives what is not finite refuses it
+            return
+        gradient.mul_(norm / found)
+        for name, each in self._newest.items():
+            self._factors[name][-1] = replace(each, errors=each.errors * (norm / found))
+
+    def take(self) -> Mapping[str, Factors]:
+        """The factors since they were taken last, by the name of the weights."""
+        taken, self._factors = self._factors, {}
+        return {self._weights(name): joined(each) for name, each in taken.items()}
+
+    @property
+    def factored(self) -> list[str]:
+        """The names of the weights that are pushed as factors."""
+        return [self._weights(name) for name, cost in self.costs.items() if cost.way == "factors"]
+
+    def _keep(self, name: str, factors: LinearFactors | LocalFactors | None) -> None:
+        if factors is not None:
+            self._factors.setdefault(name, []).append(factors)
+            self._newest[name] = factors
+
+    def _decided(self, name: str, captured: Captured, gradient: Tensor, samples: int) -> Cost:
+        factors, wish = captured.factors, self._wished.get(name)
+        if factors is None or captured.calls > 1 or not agree(factors, gradient):
+            if wish == "factors":
+                raise UserError(
+                    f"{name} cannot be pushed as factors: it is applied more than once, or computed anew by "
+                    "checkpointing, or its weights are used elsewhere; leave it to gradients"
+                )
+            return Cost(gradient.numel(), None, "gradient")
+        found = -(-self._numbers(name, factors) * self._push_samples // samples)
+        way: Way = "factors" if found < gradient.numel() and self._is_computed(captured) else "gradient"
+        return Cost(gradient.numel(), found, wish or way)
+
+    def _is_computed(self, captured: Captured) -> bool:
+        """Whether a layer was given more than samples; vectors, as normalisations have, only scale these."""
+        return captured.is_computed([each for each in self.flat.module.parameters() if each.dim() > 1])
+
+    def _numbers(self, name: str, factors: Factors) -> int:
+        """Numbers of these factors to all servers that hold rows of the layer's weights: what several shards
+        of a server need is sent once."""
+        weights, servers = self._weights(name), dict[str, list[int]]()
+        own = [shard for shard in self._shards if shard.tensor == weights]
+        (slot,) = (slot for slot in self.layout if slot.name == weights)
+        for shard in own:
+            edges = (shard.start - own[0].start, shard.stop - own[0].start)
+            servers.setdefault(shard.server, []).extend(edge // slot.columns for edge in edges)
+        return sum(factors.numbers(min(rows), max(rows)) for rows in servers.values())
+
+    def _weights(self, name: str) -> str:
+        return f"{name}.weight" if name else "weight"
+
+    def _slot(self, name: str, shape: Sequence[int]) -> Slot:
+        layer, _, kind = name.rpartition(".")
+        found = self._layers.get(layer) if kind == "weight" else None
+        own = () if found is None or isinstance(found, nn.Linear) else encode(found.geometry)
+        slot = Slot.of_shape(name, shape)
+        return Slot(slot.name, slot.rows, slot.columns, own)
+
+
+def _once(name: str, captured: Captured) -> LinearFactors | LocalFactors | None:
+    if captured.calls > 1:
+        raise UserError(
+            f"{name} was applied {captured.calls} times in one batch, but once in the first; its factors are "
+            f'not its gradient: give ways={{"{name}": "gradient"}}'
+        )
+    return captured.factors

@@ -1,0 +1,139 @@
+"""A program's own module and data set under strategy `downpour`.
+
+Knows: what of them replicas need, that replicas are forks of the program. Does not know: what a replica does,
+when a run ends.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from cotswold.checkpoint import Checkpoint
+from cotswold.errors import UserError
+from cotswold.host import inherited
+from cotswold.processes.forked_work import live_processes
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.replicas.evaluator import EvaluatorTask
+from cotswold.run import Recorder
+from cotswold.training.async_sgd.capture import layers_of
+from cotswold.training.async_sgd.evaluation import Validation
+from cotswold.training.async_sgd.fork_check import try_in_fork
+from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.hogwild_replica import HostWork, on_host, round_of
+from cotswold.training.async_sgd.replica_task import Judge, LearningWork
+from cotswold.training.async_sgd.strategy import Opening, settings_of
+from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.user_datasets import Given
+from cotswold.training.full_batch.cluster import starting
+from cotswold.training.full_batch.module_batch import GivenModule, map_style
+from cotswold.training.full_batch.objective import INHERITED
+from cotswold.training.full_batch.strategy import described
+from cotswold.training.jobs.same_module import check_module
+from cotswold.training.strategies.module_modes import Modes, learns
+from cotswold.training.trainers.async_sgd import ReplicaRuns
+
+_HOST = "host"
+"""The name under which a replica of several processes finds how many, and its batch and round."""
+
+_VALIDATION = "validation"
+
+
+class ModuleReplicaRuns(ReplicaRuns):
+    """Replicas of a module that somebody has made again where the run is resumed."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """As `ReplicaRuns`; raises MismatchError for another module, before anything of it is filled."""
+        check_module(self.module, checkpoint)
+        super().resume(checkpoint)
+
+
+def check(
+    module: nn.Module, dataset: Given, validation: Given | float | None, training: DownpourTraining
+) -> None:
+    """Raise UserError for a module or data that replicas cannot share, before there is a run."""
+    for name, each in module.named_modules():
+        if isinstance(each, nn.modules.batchnorm._BatchNorm) and learns(module, each):
+            raise UserError(
+                f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, and each "
+                "replica would have means of its own; take another normalisation, such as GroupNorm, or "
+                "train by strategy supervised"
+            )
+    for what, given in (("the data set", dataset), ("the validation set", validation)):
+        if not isinstance(given, float | int | None):
+            map_style(what, given, training.batch_size, "downpour")
+
+
+def build(
+    given: GivenModule, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
+) -> ModuleReplicaRuns:
+    """The runner of a module. Replicas are forked from this process, so they have it and its data; what a
+    data set draws at random they draw anew."""
+    training = recipe.training
+    assert isinstance(training, DownpourTraining), "chosen by it"
+    size = training.batch_size
+    samples = SamplePatterns(map_style("the data set", given.samples, size, "downpour"))
+    held = None
+    if given.validation is not None:
+        held = SamplePatterns(map_style("the validation set", given.validation, size, "downpour"))
+    judging, validation = None, None
+    if held is not None:
+        judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
+        validation = Validation(Judge(copy.deepcopy(given.module), given.loss, held, size))
+    try_in_fork(given.module, given.loss, samples)
+    ways = _ways(given.module, training)
+    decay, clip = training.weight_decay, training.clip
+    modes = Modes(given.module)
+    work = LearningWork(given.module, given.loss, samples, None, ways, decay, clip)
+    modes.learn()
+    processes = recipe.cluster.processes
+    things: Mapping[str, object] = {
+        INHERITED: work,
+        _HOST: (processes, size, round_of(recipe)),
+        _VALIDATION: validation,
+    }
+    opening = Opening(
+        settings_of(recipe, run),
+        f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
+        {},
+        lambda: (starting(recipe, (), open_things, lambda: live_processes(things)), {}),
+        run / "logs",
+        recorder,
+        judging,
+    )
+    return ModuleReplicaRuns(opening, work.flat, len(samples), training, recorder, described(given.module))
+
+
+def inherited_validation() -> Validation:
+    """What the evaluator that was forked from the program judges by."""
+    found = inherited(_VALIDATION)
+    assert isinstance(found, Validation), "given so"
+    return found
+
+
+def inherited_work() -> LearningWork:
+    """That of the program from which this replica was forked."""
+    found = inherited(INHERITED)
+    assert isinstance(found, LearningWork), "given so"
+    torch.seed()  # what a replica drops is its own
+    return found
+
+
+@contextmanager
+def inherited_host() -> Iterator[HostWork]:
+    """The same for a process that leads several."""
+    processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # given so
+    with on_host(inherited_work(), processes, batch, together) as host:
+        yield host
+
+
+def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
+    way = training.sent(0)
+    return {} if way == "auto" else dict.fromkeys(layers_of(module), way)

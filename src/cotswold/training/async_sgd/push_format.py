@@ -1,0 +1,51 @@
+"""What a recipe of strategy downpour says of single layers: how they are pushed, whose filters have norm 1.
+
+Knows: layers by their numbers in a recipe, modules by their names. Does not know: what is pushed when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from cotswold import ops
+from cotswold.nn import LocallyConnected2d
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.training.async_sgd.capture import layers_of
+from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.models import LayerNetwork
+
+
+def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, Way]:
+    """How `send` and its exceptions have layers pushed, by the names of modules; without those whose way is
+    chosen by numbers."""
+    numbers = [
+        number
+        for number, plan in enumerate(network.plans, 1)
+        if plan.name in DownpourTraining.factored_layers
+    ]
+    found: dict[str, Way] = {}
+    for name, number in zip(layers_of(network), numbers, strict=True):
+        way = training.sent(number)
+        if way != "auto":
+            found[name] = way
+    return found
+
+
+def of_norm_1(network: nn.Module) -> frozenset[str]:
+    """The weights that are filters, but those of the outputs: of a fully connected or convolutional layer a
+    row for each neuron or map, of a local one each of its own."""
+    kinds = nn.Linear | nn.Conv2d | LocallyConnected2d
+    found = [f"{name}.weight" for name, each in network.named_modules() if isinstance(each, kinds)]
+    return frozenset(found[:-1])
+
+
+def scale_to_norm_1(network: nn.Module) -> None:
+    """Scale these filters so, as servers do after each update (`ops.filters`)."""
+    filters = of_norm_1(network)
+    for name, each in network.named_modules():
+        if f"{name}.weight" in filters:
+            is_local = isinstance(each, LocallyConnected2d)
+            scale = ops.scale_to_norm_1 if is_local else ops.scale_rows_to_norm_1
+            scale(each.get_parameter("weight").detach())

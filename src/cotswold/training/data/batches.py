@@ -1,0 +1,204 @@
+"""Batches of what a data set or DataLoader gives: a tensor, or inputs of several parts, and targets.
+
+Knows: what torch's collate function makes of samples, how a module is called with several inputs. Does not
+know: orders of samples, losses.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import UserError
+from cotswold.training.losses import Loss
+from cotswold.training.strategies.base import Batch
+
+_UNEQUAL = ("stack expects each tensor to be equal size", "resize storage that is not resizable")
+"""Words of torch's errors for samples that have not one shape; the latter comes from worker processes."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of several parts, in the place of a tensor: a module that has `call_with_parts` takes them as
+    arguments, positional ones of a tuple and keywords of a dict."""
+
+    whole: tuple[Tensor, ...] | dict[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """The tensors."""
+        return [*(self.whole.values() if isinstance(self.whole, dict) else self.whole)]
+
+    def to(self, device: torch.device) -> Inputs:
+        """The same on a device."""
+        if isinstance(self.whole, dict):
+            return Inputs({name: part.to(device) for name, part in self.whole.items()})
+        return Inputs(tuple(part.to(device) for part in self.whole))
+
+
+def call_with_parts(
+    module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """A pre-hook of a module's forward pass that makes arguments of `Inputs`.
+
+    A forward function that takes only one argument gets the tuple or dict itself.
+    """
+    if len(arguments) != 1 or not isinstance(arguments[0], Inputs):
+        return None
+    whole = arguments[0].whole
+    positional, named = ((), whole) if isinstance(whole, dict) else (whole, {})
+    try:
+        inspect.signature(module.forward).bind(*positional, **named)
+    except TypeError:
+        return (whole,), keywords
+    return positional, {**keywords, **named}
+
+
+def one_tensor(inputs: Tensor) -> Tensor:
+    """Inputs as they are; raises UserError for those of several parts, which ranks do not take."""
+    given: object = inputs
+    if isinstance(given, Inputs):
+        raise UserError(
+            f"the data set gives inputs of {len(given.parts)} parts, and ranks partition a module of one "
+            "input; give one tensor, or train without a grid"
+        )
+    return inputs
+
+
+def is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether the inputs of two batches are equal, also those of several parts."""
+    pairs = zip(parts_of(one), parts_of(other), strict=True)
+    return all(torch.equal(*pair) for pair in pairs)
+
+
+def parts_of(inputs: object) -> list[Tensor]:
+    """The tensors of a batch's inputs."""
+    return inputs.parts if isinstance(inputs, Inputs) else [cast(Tensor, inputs)]
+
+
+def batch_of(item: object, device: torch.device) -> Batch:
+    """A batch, on a device, of an item of a DataLoader.
+
+    Raises UserError for an item that is neither input and target, nor input, target and weight.
+    """
+    if isinstance(item, tuple | list) and len(item) in (2, 3) and isinstance(item[1], Tensor):
+        inputs, targets, weights = _inputs(item[0]), item[1], item[2:]
+        if inputs is not None and all(_is_weight(each, len(targets)) for each in weights):
+            if any(part.is_meta for part in (*parts_of(inputs), targets)):
+                raise UserError(
+                    "the data set gives tensors on the device meta, which have no values; give it samples"
+                )
+            for each in weights:
+                _check_weights(each)
+            given = weights[0].to(device) if weights else None
+            return Batch(inputs.to(device), targets.to(device), weights=given)
+    raise UserError(
+        "a data set must give pairs (input, target) that make two tensors, or (input, target, weight) with "
+        f"one number as weight; an input may be a tuple or dict of tensors; this one gives {_kind(item)}"
+    )
+
+
+def _check_weights(weights: Tensor) -> None:
+    """Raise UserError for whole numbers, which rather say which sample it is, and for negative weights."""
+    if not weights.is_floating_point() and weights.dtype != torch.bool:
+        raise UserError(
+            f"the third part of a sample is its weight, and is a whole number ({weights.dtype}) here; leave "
+            "a sample's number out, or give a weight as a float"
+        )
+    if bool((weights < 0).any()):
+        raise UserError(
+            f"a sample has the weight {float(weights.min()):g}, and its loss would be increased; give "
+            "weights of 0 or more"
+        )
+
+
+def _is_weight(given: object, samples: int) -> bool:
+    return isinstance(given, Tensor) and given.shape in ((samples,), (samples, 1)) and not given.is_complex()
+
+
+def weighted(loss: Loss, outputs: Tensor, batch: Batch) -> Tensor:
+    """The loss of a batch; with weights the mean over samples of weight times the loss of each alone."""
+    targets = batch.targets
+    assert targets is not None, "a supervised run reads labelled data"
+    if batch.weights is None:
+        return loss(outputs, targets)
+    weights = batch.weights.reshape(-1)
+    each = torch.stack([loss(outputs[i : i + 1], targets[i : i + 1]) for i in range(len(targets))])
+    return (each * weights.to(each.dtype)).mean()
+
+
+def _inputs(given: object) -> Tensor | None:
+    """A tensor, or `Inputs`, which stand for one wherever a batch goes to its module."""
+    if isinstance(given, Tensor):
+        return given
+    if isinstance(given, Mapping):
+        whole: Any = {str(name): part for name, part in given.items()}
+    elif isinstance(given, tuple | list):
+        whole = tuple(given)
+    else:
+        return None
+    parts = [*whole.values()] if isinstance(whole, dict) else whole
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        return None
+    return cast(Tensor, Inputs(whole))
+
+
+@contextmanager
+def collated(samples: Sequence[object], numbers: Sequence[int]) -> Iterator[None]:
+    """Raise UserError in the place of torch's error for samples that make no batch, with their numbers."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        first = _shape(samples[0])
+        for number, sample in zip(numbers, samples, strict=False):
+            if _shape(sample) != first:
+                raise UserError(
+                    f"samples {numbers[0]} and {number} make no batch: one is {first}, the other "
+                    f"{_shape(sample)}; give samples of one shape, or a DataLoader whose collate_fn pads them"
+                ) from error
+        if isinstance(error, TypeError) and "default_collate" in str(error):
+            raise UserError(
+                f"sample {numbers[0]} makes no batch: it is {first}; give pairs (input, target) of tensors, "
+                "arrays or numbers"
+            ) from error
+        raise
+
+
+@contextmanager
+def loaded() -> Iterator[None]:
+    """Raise UserError in the place of torch's error for samples of a DataLoader that have not one shape."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _UNEQUAL):
+            raise
+        raise UserError(
+            "samples of the DataLoader have not one shape, so they make no batch; give samples of one shape, "
+            "or a collate_fn that pads them"
+        ) from error
+
+
+def _shape(sample: object) -> str:
+    if isinstance(sample, tuple | list):
+        return f"({', '.join(map(_shape, sample[:4]))}{', ...' if len(sample) > 4 else ''})"
+    if isinstance(sample, Mapping):
+        return f"{{{', '.join(f'{name}: {_shape(part)}' for name, part in [*sample.items()][:4])}}}"
+    shape = getattr(sample, "shape", None)
+    return type(sample).__name__ if shape is None else f"{type(sample).__name__} of {tuple(shape)}"
+
+
+def _kind(item: object) -> str:
+    if isinstance(item, tuple | list):
+        return (
+            f"a {type(item).__name__} of {', '.join(type(each).__name__ for each in item[:4]) or 'nothing'}"
+        )
+    return f"a {type(item).__name__}"

@@ -1,0 +1,243 @@
+"""Where a run's training batches are made: in its own process, or by data servers.
+
+Knows: what `[data]` asks for, how a pool is opened for a run, where ranks find it. Does not know: what is
+learnt, how servers are asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from cotswold.data import Store
+from cotswold.data.service.store import ServedStore, View, said
+from cotswold.dataservice.runtime.batch_tensors import window_bytes
+from cotswold.dataservice.runtime.client import DataClient, asking_of
+from cotswold.dataservice.runtime.feed import ServedFeed
+from cotswold.dataservice.runtime.pool import PRELOADED, PoolSettings, described
+from cotswold.errors import MachineError, UserError
+from cotswold.geometry import Box
+from cotswold.host import Call, ForkServer, Process, Token, raise_on_all, token_of
+from cotswold.host.token import VARIABLE, pool_token_of
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SourcedData
+from cotswold.recipe.schema.cluster import port_range
+from cotswold.recipe.schema.fields import byte_count
+from cotswold.training.data.remote import WINDOW, PoolPlace, no_token
+from cotswold.training.data.varying import varying_of
+from cotswold.training.strategies.registry import Setting
+from cotswold.transport.socket_folder import remove_left_folders
+
+WORK = "cotswold.training.data.service:in_data_server"
+_START_SECONDS = 60.0
+"""For so long it is waited until the head of a pool listens."""
+_POLL_SECONDS = 0.01
+_LOGS = "data-servers"
+"""The folder of a run to which they print."""
+
+
+def in_data_server(store: str, cache_bytes: int, varying: str) -> ServedStore:
+    """The work of a data server: the path of a store, the bound of its cache, how samples are varied."""
+    return ServedStore(Store(store), cache_bytes, varying)
+
+
+def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFeed | None:
+    """The feed of a run whose `[data]` asks for data servers; None where it reads for itself.
+
+    ``varying``: how samples are varied, ``box``: a window (y, x) of each, as a `View` has them; for an empty
+    window nothing is asked of them. On a mesh all ranks call this, and each has a connection.
+
+    Started processes, and the connection, end with the setting. Raises UserError or MachineError
+    where there are none.
+    """
+    if not is_served(setting.recipe):
+        return None
+    data = setting.recipe.data
+    assert isinstance(data, SourcedData), "others have no servers"
+    store, things = setting.store, setting.open_things
+    if setting.team.mesh is not None:
+        place = _for_ranks(setting)
+        if box is not None and not box.size:
+            return None
+        client = things.enter_context(place.connect(store.identity))
+    elif isinstance(data.servers, str):
+        client = things.enter_context(_standing(setting.recipe, data.servers).connect(store.identity))
+    else:
+        client = _started(setting, data.servers, byte_count(data.cache), varying)
+    shape = store.shape
+    sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
+    view = View("train", setting.recipe.training.seed, box, varying, store.identity)
+    return ServedFeed(
+        client, view, sample_bytes if box is None else window_bytes((shape.channels, 1, box.size))
+    )
+
+
+def _for_ranks(setting: Setting) -> PoolPlace:
+    """Where all ranks find the pool, which the first of them starts where a number is given."""
+    team, data = setting.team, setting.recipe.data
+    assert isinstance(data, SourcedData), "others have no servers"
+    place: PoolPlace | None = None
+    with raise_on_all(team.ranks, MachineError):
+        if isinstance(data.servers, str):
+            place = _standing(setting.recipe, data.servers)
+        else:
+            token = token_of(os.environ)
+            if token is None:
+                raise UserError(
+                    f"ranks take from data servers by a secret that all of them have; set {VARIABLE} to 32 "
+                    "or more letters and digits by chance"
+                )
+            if team.local_size < team.ranks.size:
+                raise UserError(
+                    "the ranks are on several hosts, and data servers that a run starts are on one; start a "
+                    'pool and write data.servers = "HOST:PORT"'
+                )
+            if team.is_main:
+                place = pool_of(setting, token, None)
+    return PoolPlace.parsed(team.ranks.gather(str(place))[0])
+
+
+def is_served(recipe: Recipe) -> bool:
+    """Whether data servers make the training samples."""
+    return isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
+
+
+def check_pool(recipe: Recipe, store: Store | None = None) -> None:
+    """Raise UserError where a pool that somebody has started has another token, or serves another store,
+    where that is known, than the recipe's, MachineError where nobody serves there."""
+    data = recipe.data
+    if isinstance(data, SourcedData) and isinstance(data.servers, str):
+        with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
+            terms = client.terms()
+        view = None if store is None else View("train", varying=said(varying_of(recipe, store)))
+        if view is not None and view.names_own and view.varying != terms.varying:
+            raise UserError(
+                f"the data servers at {data.servers} were started with other transforms, and call a function "
+                "of somebody's own only where they were started with it; start them with this recipe"
+            )
+
+
+def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:
+    """Where processes of a run find the data servers that its `[data]` asks for, and which are started here
+    where it gives a number; None where they read for themselves. Those that are started end with the setting.
+
+    ``token``: that of the processes; ``host``: the address of this machine at which they reach it, None where
+    all of them are on it. Raises UserError or MachineError where there are none.
+    """
+    recipe, store = setting.recipe, setting.store
+    data = recipe.data
+    if not is_served(recipe):
+        return None
+    assert isinstance(data, SourcedData), "others have no servers"
+    if isinstance(data.servers, str):
+        return _standing(recipe, data.servers)
+    cluster, logs = recipe.cluster, _logs_of(setting)
+    settings = PoolSettings(
+        servers=data.servers,
+        host=host,
+        ports=None if host is None else port_range(cluster.ports),
+        encrypt=cluster.encrypt,
+        silent_seconds=cluster.silence,
+    )
+    place = logs / "address"
+    place.unlink(missing_ok=True)
+    told = arguments_of(store, byte_count(data.cache), said(varying_of(recipe, store)))
+    things, process = head(settings, told, token, {}, logs, place)
+    setting.open_things.enter_context(things)
+    deadline = time.monotonic() + _START_SECONDS
+    while not place.exists():
+        if process.code() is not None or time.monotonic() > deadline:
+            raise MachineError(f"the head of the data servers {process.why()}; see {logs}")
+        time.sleep(_POLL_SECONDS)
+    return PoolPlace(place.read_text(), False, host, cluster.encrypt, _asking(recipe), _where(logs))
+
+
+def pool_argument(pool: PoolPlace | None) -> dict[str, object]:
+    """What a work is told of it."""
+    return {} if pool is None else {"pool": str(pool)}
+
+
+def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, object]:
+    """Those of `in_data_server`."""
+    return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
+
+
+def _logs_of(setting: Setting) -> Path:
+    logs = setting.run.path / _LOGS
+    logs.mkdir(exist_ok=True)
+    return logs
+
+
+def _where(logs: Path) -> str:
+    """What errors call the servers of a run."""
+    return f"the data servers of the run (what they say is in {logs})"
+
+
+def _asking(recipe: Recipe) -> float:
+    return 3.0 * recipe.cluster.silence
+
+
+def _standing(recipe: Recipe, address: str) -> PoolPlace:
+    """A pool that somebody has started; raises UserError where there is no token for it."""
+    if pool_token_of(os.environ) is None:
+        raise no_token(address)
+    return PoolPlace(address, True, lonely_seconds=_asking(recipe))
+
+
+def _started(setting: Setting, servers: int, cache_bytes: int, varying: str) -> DataClient:
+    """Data servers of this run, and the connection to them."""
+    things, store = setting.open_things, setting.store
+    token = token_of(os.environ) or Token.new()
+    asking = asking_of(WINDOW, _asking(setting.recipe))
+    logs = _logs_of(setting)
+    client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_where(logs)))
+    opened, _ = head(
+        PoolSettings(servers=servers, silent_seconds=setting.recipe.cluster.silence),
+        arguments_of(store, cache_bytes, varying),
+        token,
+        {client.name: client.own_address},
+        logs,
+    )
+    things.enter_context(opened)
+    return client
+
+
+def head(
+    settings: PoolSettings,
+    arguments: dict[str, object],
+    token: Token,
+    trainers: dict[str, str],
+    logs: Path | None = None,
+    place: Path | None = None,
+) -> tuple[ExitStack, Process]:
+    """The head of a pool in a process of its own, which starts the servers, calls ``trainers``, and writes
+    its address into the file ``place``; all end with what is returned first. Raises MachineError where no
+    process can be started."""
+    with ExitStack() as opened:
+        processes = ForkServer(
+            (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.service")
+        )
+        opened.callback(remove_left_folders)  # it is killed
+        opened.callback(processes.close)
+        told = {
+            "trainers": trainers,
+            "settings": described(settings),
+            "work": WORK,
+            "arguments": arguments,
+            "logs": None if logs is None else str(logs),
+            "place": None if place is None else str(place),
+        }
+        output = None if logs is None else logs / "head.log"
+        process = processes.start(
+            Call(
+                "data-head",
+                "cotswold.dataservice.runtime.pool_process:main",
+                told,
+                {VARIABLE: token.text},
+                output,
+            )
+        )
+        opened.callback(process.end)
+        return opened.pop_all(), process

@@ -1,0 +1,145 @@
+"""Batches for a strategy: shuffled and endless for training, in order for validation.
+
+Knows: the store's reader, the device, the window of each picture that is wanted. Does not know: what is
+learnt, who reads the other windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from cotswold.data import Reader, Store
+from cotswold.data.loading.batching import Varying
+from cotswold.data.loading.feed import Feed
+from cotswold.geometry import Box
+from cotswold.ops import images_last
+from cotswold.recipe import Recipe
+from cotswold.training.strategies.base import Batch
+
+VALIDATION_PICTURES = 512
+"""At most so many validation pictures tell the objective of a stack; a supervised run uses them all."""
+KEPT_BYTES = 64 << 20
+"""Validation pictures up to this size stay in memory between validations."""
+
+
+class TrainingPictures:
+    """The training pictures over and over, shuffled anew each epoch; whole batches only.
+
+    ``box``: a window (y, x) of each picture, maybe an empty one; the others are not read. Every window gets
+    the same pictures in the same order, and can go on from where another one stood. ``varying``: what makes
+    variants of them, others each epoch.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        seed: int,
+        device: str,
+        *,
+        box: Box | None = None,
+        varying: Varying | None = None,
+        feed: Feed | None = None,
+    ) -> None:
+        """``feed``: who makes the batches, of that window, seed and variants; None for this process."""
+        self._store, self._labelled = store, bool(store.outputs)
+        self._device = torch.device(device)
+        self._batch = min(batch, store.splits["train"])
+        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying, feed=feed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            pictures, labels = self._reader.next()
+            learnt = self._store.learnable(labels) if self._labelled else None
+            yield Batch(pictures, learnt).on(self._device)
+
+    @property
+    def epoch_steps(self) -> float:
+        """Batches in one epoch; the pictures that make no whole batch are a part of one."""
+        return self._reader.samples / self._batch
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds in which training waited for a batch."""
+        return self._reader.waited_seconds
+
+    def state_dict(self) -> dict[str, object]:
+        """The place of the next batch."""
+        return self._reader.state_dict()
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go to a place that `state_dict` named."""
+        self._reader.load_state_dict(state)
+
+    def __enter__(self) -> TrainingPictures:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+
+class ValidationPictures:
+    """The validation pictures, or a window (y, x) of each, in order; the same ones each time."""
+
+    def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
+        self._store, self._recipe, self._box = store, recipe, box
+        self._batch = recipe.training.batch_size
+        self._device = torch.device(recipe.training.device)
+        self._count = store.splits.get("validation", 0)
+        self._kept: list[Tensor] | None = None
+
+    def maps(self) -> Iterable[Tensor]:
+        """At most 512 pictures, without labels; read once where they are small."""
+        if self._kept is not None:
+            return self._kept
+        maps = self._read()
+        shape = self._store.shape
+        values = shape.size if self._box is None else shape.channels * self._box.size
+        if min(self._count, VALIDATION_PICTURES) * values * 4 > KEPT_BYTES:
+            return maps
+        self._kept = list(maps)
+        return self._kept
+
+    def _read(self) -> Iterator[Tensor]:
+        for start, stop in _ranges(min(self._count, VALIDATION_PICTURES), self._batch):
+            yield read_maps(self._store, "validation", start, stop, self._box).to(self._device)
+
+    def batches(self) -> Iterator[Batch]:
+        """All pictures and their labels."""
+        if self._count:
+            for pictures, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
+                yield Batch(pictures, self._store.learnable(labels))
+
+
+def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iterator[Tensor]:
+    """One pass over (at ``most`` so many of) the training pictures in the order of the store, a random
+    one."""
+    count = store.splits["train"]
+    for start, stop in _ranges(count if most is None else min(most, count), recipe.training.batch_size):
+        yield read_maps(store, "train", start, stop).to(recipe.training.device)
+
+
+def labelled_batches(
+    store: Store, recipe: Recipe, split: str, *, box: Box | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The samples of a split, or a window (y, x) of each, and their labels in order: classes, int64 (image,),
+    or numbers to predict, float32 (image, number)."""
+    labels = torch.from_numpy(store.labels(split))
+    device = recipe.training.device
+    for start, stop in _ranges(store.splits[split], recipe.training.batch_size):
+        yield read_maps(store, split, start, stop, box).to(device), labels[start:stop].to(device)
+
+
+def _ranges(count: int, batch: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + batch, count)) for start in range(0, count, batch))
+
+
+def read_maps(store: Store, split: str, start: int, stop: int, box: Box | None = None) -> Tensor:
+    """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them, as a map, images last."""
+    return images_last(torch.from_numpy(store.read(split, start, stop, box)))

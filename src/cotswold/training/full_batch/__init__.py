@@ -1,0 +1,1 @@
+"""Full-batch training: objectives, local and on workers (strategy `batch`)."""

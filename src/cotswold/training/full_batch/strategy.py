@@ -1,0 +1,169 @@
+"""Strategy `batch`: what minimises, and where the whole training set is computed.
+
+Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the
+terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.host import Token, token_of
+from cotswold.optim import (
+    ApproximateWolfe,
+    BunyipSearch,
+    CGMethod,
+    Decayed,
+    LBFGSMethod,
+    Objective,
+    Search,
+    Vectors,
+)
+from cotswold.recipe import Recipe, dump
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder
+from cotswold.shards.runtime.work import Work, means_of, portions_of
+from cotswold.training.data.indexed import write_rows
+from cotswold.training.data.service import is_served, pool_argument, pool_of
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.full_batch.cluster import There, recorded_in, rows_folder, spread
+from cotswold.training.full_batch.local import Look, WholeSet
+from cotswold.training.full_batch.objective import ModuleWork, of_recipe
+from cotswold.training.jobs.restore import supervised_network
+from cotswold.training.models import LayerNetwork
+from cotswold.training.strategies.registry import Setting
+from cotswold.training.trainers.full_batch import Evaluations, Method
+
+MEMORY = 10
+"""Pairs that L-BFGS keeps where nothing is said."""
+CYCLE = 5
+
+
+class Here:
+    """The whole set in this process."""
+
+    workers = 1
+
+    def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
+        self.work, self._portion = work, training.portion
+        self.set = WholeSet(
+            work,
+            portion=training.portion,
+            fraction=training.fraction,
+            deterministic=training.deterministic,
+            seed=training.seed,
+            recorded=recorded,
+        )
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Those of the work."""
+        return self.work.flops
+
+    def listen(self, look: Look) -> None:
+        """Have this hear after every portion."""
+        self.set.look = look
+
+    def state(self) -> Mapping[str, object]:
+        """Which sets of patterns were drawn, as a cluster keeps it."""
+        return self.set.sets.state()
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from there."""
+        self.set.sets.load(state)
+
+    def read(self, name: str) -> Tensor:
+        """A vector, the live one."""
+        return self.set.vectors[name][0]
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set a vector."""
+        self.set.vectors.make(name)[0].copy_(value)
+
+    def validate(self) -> Mapping[str, float] | None:
+        """By the work, whose parameters are the point."""
+        portions = portions_of(self.work.held, self._portion)
+        return means_of([self.work.judge(start, stop) for start, stop in portions])
+
+
+def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
+    """The method that `[training]` names."""
+    cycle = (training.cycle or CYCLE) if training.chooses else None
+    if training.weight_decay:
+        objective = Decayed(objective, training.weight_decay)
+    if training.method == "lbfgs":
+        search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
+        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
+    searches: dict[str, Search | None] = {
+        "wolfe": None,  # the method's own, with a curvature that suits it
+        "approximate": ApproximateWolfe(curvature=0.4),
+        "bunyip": BunyipSearch(),
+    }
+    search = searches[training.search]
+    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", search=search, cycle=cycle)
+
+
+def in_one_process(
+    work: ModuleWork, recipe: Recipe, recorder: Recorder, kind: type[Evaluations] = Evaluations
+) -> Evaluations:
+    """The runner of a work in this process."""
+    training = recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    torch.manual_seed(training.seed)
+    here = Here(work, training, recorded_in(recipe))
+    method = method_of(training, here.set.vectors, here.set)
+    return kind(here, method, work.flat, training, recorder, described(work.network))
+
+
+def described(network: nn.Module) -> dict[str, object]:
+    """What events say of the network."""
+    children = network.layers if isinstance(network, LayerNetwork) else network.children()
+    return {
+        "stack": "layers",
+        "layers": [repr(each) for each in children] or [type(network).__name__],
+        "parameters": sum(each.numel() for each in network.parameters()),
+    }
+
+
+def build(setting: Setting) -> Evaluations:
+    """The runner of a recipe."""
+    recipe, training = setting.recipe, setting.recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
+    if recipe.alone:
+        token = token_of(os.environ) or Token.new()
+        pool = pool_of(setting, token, None)
+        work = of_recipe(recipe, setting.store, None, None if pool is None else str(pool), token)
+        return in_one_process(work, recipe, setting.recorder)
+    for split in ("validation",) if is_served(recipe) else ("train", "validation"):
+        if setting.store.splits.get(split):
+            write_rows(setting.store, split, rows)
+    arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}
+    there = spread(
+        recipe,
+        setting.run.path,
+        "cotswold.training.full_batch.objective:in_worker"
+        if recipe.gang is None
+        else "cotswold.training.model_parallel.full_batch_worker:in_gang",
+        arguments,
+        setting.recorder,
+        setting.open_things,
+        more=lambda start: pool_argument(pool_of(setting, start.token, start.host)),
+    )
+    network = supervised_network(recipe, setting.store.outputs)
+    return on_cluster(there, FlatModule(network), training, setting.recorder)
+
+
+def on_cluster(
+    there: There,
+    flat: FlatModule,
+    training: BatchTraining,
+    recorder: Recorder,
+    kind: type[Evaluations] = Evaluations,
+) -> Evaluations:
+    """The runner of what the workers of a cluster compute; ``flat``: the same network, for checkpoints."""
+    return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))

@@ -1,0 +1,62 @@
+"""Functions that make a module and its data set, named so that other processes can call them as well.
+
+Knows: how they are imported, what they give. Does not know: who names them, how anything is trained.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cotswold.errors import UserError
+from cotswold.training.data.batches import call_with_parts
+from cotswold.training.data.user_datasets import data_set, split_samples
+from cotswold.training.full_batch.module_batch import GivenModule, work_of
+from cotswold.training.full_batch.objective import ModuleWork
+from cotswold.training.losses import OwnLoss, named_loss
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names; raises UserError where there is none."""
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise UserError(f"{name!r} names no function; say package.module:function")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"{name} cannot be imported ({error}); name a function of a module that Python finds: installed, "
+            "or beside the program"
+        ) from error
+    if not callable(found):
+        raise UserError(f"{name} is no function; name one that makes a module and a data set")
+    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+
+
+def make(factory: str) -> tuple[Any, Any, Any]:
+    """Module, data set and validation set (None where it makes none) of a factory; raises UserError where it
+    returns something else."""
+    made = imported(factory)()
+    if not isinstance(made, tuple) or not 2 <= len(made) <= 3:
+        raise UserError(f"{factory} must return (module, dataset) or (module, dataset, validation)")
+    module, dataset, *more = made
+    return module, dataset, more[0] if more else None
+
+
+def in_worker(
+    factory: str, loss: str, validation: float | None, portion: int, seed: int, paths: Sequence[str]
+) -> ModuleWork:
+    """The work of a program whose factory is called here as well; ``paths``: where that program looks for
+    modules."""
+    sys.path += [each for each in paths if each not in sys.path]
+    torch.set_num_threads(1)
+    module, dataset, own = make(factory)
+    data, given = data_set(dataset), validation if own is None else data_set(own)
+    samples, held = split_samples(data, given, portion, seed)
+    module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
+    function = OwnLoss(imported(loss)) if ":" in loss else named_loss(loss)
+    return work_of(GivenModule(module, samples, held, function), portion)

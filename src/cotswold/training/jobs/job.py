@@ -1,0 +1,313 @@
+"""A training job: a run directory, its recipe, and what trains it.
+
+Knows: how the parts of a run are put together, begun and resumed. Does not know: the arithmetic of any
+strategy, which runner drives it, the terminal.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from cotswold import recipe as recipes
+from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.data import Store
+from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
+from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
+from cotswold.host import keep_freed_bytes, raise_on_all
+from cotswold.host.stack_dump import answering_into
+from cotswold.recipe import FORMAT, Recipe
+from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
+from cotswold.recipe.schema.cluster import metrics_place
+from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
+from cotswold.run.events import Observer
+from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.loggers.status_file import StatusFile
+from cotswold.run.prometheus.server import Scraped
+from cotswold.run.recorder import Log
+from cotswold.training.data.sample_spec import KEY, SampleSpec
+from cotswold.training.data.stores import warnings
+from cotswold.training.distributed import SOLO, Team
+from cotswold.training.jobs.config_diff import check_recipe, metadata, remembered
+from cotswold.training.jobs.extend import note, stages
+from cotswold.training.jobs.preflight import check_fit
+from cotswold.training.strategies import registry as table
+from cotswold.training.strategies.phases import Epochs
+from cotswold.training.strategies.registry import Runner, Setting
+
+_FREE_ANEW = "free some space and resume"
+
+
+def _rate(training: SharedTraining) -> str:
+    return "learning_rate" if isinstance(training, SupervisedTraining | DownpourTraining) else "relative_rate"
+
+
+OnEvent = Callable[[Mapping[str, object]], None]
+"""Receives every event of the run as it is written; if it raises it receives no more, and the run goes on."""
+
+
+class _Callback:
+    """An observer of the event log that hands events on to a function."""
+
+    name = "the callback"
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+
+    def write(self, event: Mapping[str, object]) -> None:
+        self._on_event(event)
+
+    def close(self) -> None:
+        """A function holds nothing that would have to be closed."""
+
+
+@dataclass(frozen=True)
+class Job(ABC):
+    """One run, ready to be trained."""
+
+    run: RunDirectory
+    recipe: Recipe
+    resumed: bool
+    team: Team = SOLO
+    totals: tuple[Epochs, ...] = ()
+    """To which the run is prolonged, one after the other."""
+    began: float = field(default_factory=time.monotonic)
+    """When the command began, by the clock that only goes on: the run's time is counted from there."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise MemoryLimitError or DiskFullError where this process's part would not fit."""
+
+    @abstractmethod
+    def metadata(self) -> Mapping[str, object]:
+        """What every checkpoint's state says besides, beyond the recipe."""
+
+    @abstractmethod
+    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+        """What drives the training; ``fresh``: there is no checkpoint to go on from."""
+
+    @abstractmethod
+    def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
+        """Write the first events of a run: ``start`` with what is known of the data."""
+
+    def train(self, watch: OnEvent, stop: Stop) -> bool:
+        """Train to the end (True) or until a stop is asked for (False).
+
+        Raises BusyError if another process trains here, MemoryLimitError before anything is allocated that
+        would not fit, DivergedError where the objective is no number any more.
+        """
+        recipe, team = self.team.placed(self.recipe), self.team
+        if recipe is not self.recipe:
+            return replace(self, recipe=recipe).train(watch, stop)
+        with raise_on_all(team.ranks, MachineError):  # before any of them allocates
+            self.check()
+        keep_freed_bytes()
+        if recipe.training.threads is not None:
+            torch.set_num_threads(recipe.training.threads)
+        with ExitStack() as open_things:
+            with raise_on_all(team.ranks, MachineError):
+                if team.is_main:
+                    open_things.enter_context(self.run.lock())
+                    self.run.check_known()
+                    self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
+                    if team.ranks.size == 1:
+                        open_things.enter_context(answering_into(self.run.main_log))
+                identity = self.run.identity
+            log = self._log(watch, open_things) if team.is_main else NoLog()
+            recorder = self._recorder(log, stop, identity)
+            runner = self._built(recorder, open_things)
+            if self.resumed:
+                self._resume(recorder, runner)
+            if runner.number == 0 and team.is_main:
+                self._announce(recorder, runner)
+            return self._run(recorder, runner)
+
+    def _log(self, on_event: OnEvent, open_things: ExitStack) -> EventLog:
+        curves = tensorboard(self.run.tensorboard)
+        observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
+        observers += [] if curves is None else [curves]
+        place = metrics_place(self.recipe.cluster.metrics)
+        scraped = None if place is None else Scraped(*place, self._about)
+        if scraped is not None:
+            open_things.callback(scraped.close)
+            observers.append(scraped)
+        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
+        if scraped is not None:
+            log.show("metrics", url=scraped.url)
+        if note(self.run, self.totals):
+            log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
+        return log
+
+    @property
+    def _about(self) -> Mapping[str, str]:
+        """What metrics say of the run itself."""
+        recipe = self.recipe
+        return {"run": self.run.path.name, "recipe": recipe.name, "strategy": recipe.training.strategy}
+
+    def _built(self, recorder: Recorder, open_things: ExitStack) -> Runner:
+        """The runner; a start that fails is among the events, for its time counts."""
+        fresh = not (self.resumed and recorder.checkpoints.paths())
+        try:
+            return self.build(recorder, open_things, fresh=fresh)
+        except BaseException as error:
+            self._say_how_to_go_on(error)
+            with suppress(CotswoldError):  # a full disk is not to hide why
+                recorder.event("start_failed", why=_words(error))
+            raise
+
+    def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
+        training, ranks = self.recipe.training, self.team.ranks
+        remedy = f"try a smaller learning rate (training.{_rate(training)})"
+        if isinstance(training, BatchTraining):
+            remedy = (
+                "try another training.method or training.search, or look at the data for what is no number"
+            )
+        if isinstance(training, DownpourTraining):
+            less = "a smaller training.momentum, " if training.rule == "momentum" else ""
+            fewer = ", or fewer replicas (cluster.workers)" if self.recipe.cluster.workers > 1 else ""
+            remedy += f", {less}training.staleness=0, training.clip, a training.warmup{fewer}"
+        return Recorder(
+            log=log,
+            checkpoints=Checkpoints(
+                self.run.checkpoints, keep=training.checkpoints_kept, identity=identity, ranks=ranks
+            ),
+            best=Checkpoints(self.run.best, identity=identity, keep=1, ranks=ranks),
+            stop=stop,
+            checkpoint_seconds=60 * training.checkpoint_minutes,
+            metadata={**metadata(self.recipe), **self.metadata()},
+            remedy=remedy,
+            sent_bytes=self.team.take_count,
+            run_clock=(lambda: log.seconds) if isinstance(log, EventLog) else None,
+            seconds_max=self.recipe.price.seconds_max,
+        )
+
+    def _run(self, recorder: Recorder, runner: Runner) -> bool:
+        status, why = "failed", ""
+        recorder.start()
+        try:
+            finished = runner.run()
+            status = "finished" if finished else "limited" if recorder.stop.limited else "interrupted"
+            why = self.recipe.price.limit if status == "limited" else ""
+            return finished
+        except BaseException as error:
+            self._say_how_to_go_on(error)
+            why = _words(error)
+            raise
+        finally:
+            recorder.settle()
+            recorder.end(status, self.recipe.price, why)
+
+    def _say_how_to_go_on(self, error: BaseException) -> None:
+        """Have an error that tells to resume the run give the command, and say where there is nothing yet to
+        go on from."""
+        said = str(error)
+        if not isinstance(error, MachineError) or self._resume_words in said or NOTHING_SAVED in said:
+            return
+        if said.endswith(RESUME):
+            said = f"{said}: {self._resume_words}"
+        if not Checkpoints(self.run.checkpoints).paths():
+            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
+            said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
+        if said != str(error):
+            error.args = (said,)
+
+    @property
+    def _resume_words(self) -> str:
+        """How the run is resumed."""
+        if self.recipe.network.module is not None:
+            return "resume=True"
+        return f"cotswold train --run {self.run.path} --resume"
+
+    def _announce(self, recorder: Recorder, runner: Runner) -> None:
+        start = {
+            "format": FORMAT,
+            "name": self.recipe.name,
+            "strategy": self.recipe.training.strategy,
+            "threads": torch.get_num_threads(),
+            "grid": self._grid,
+            "parameters": runner.parameters,
+        }
+        self.announce(recorder, start)
+
+    @property
+    def _grid(self) -> str:
+        """Over which ranks the network is cut: these, or those of each worker."""
+        return (self.recipe.gang or "1x1") if self.team.mesh is None else str(self.team.mesh.grid)
+
+    def _resume(self, recorder: Recorder, runner: Runner) -> None:
+        """Go on from the newest checkpoint that is good for it; without any, the run begins anew."""
+
+        def use(checkpoint: Checkpoint) -> None:
+            check_recipe(checkpoint, self.recipe)
+            try:
+                runner.resume(checkpoint)
+            except (LookupError, TypeError, ValueError) as error:
+                raise CheckpointError(f"{checkpoint.path} is of another version ({told(error)})") from error
+
+        checkpoint, skipped = recorder.resume(use)
+        if checkpoint is None:
+            lost = recorder.log.earlier_seconds if isinstance(recorder.log, EventLog) else 0.0
+            recorder.event("begun_anew", lost_seconds=lost)
+            return
+        recorder.event(
+            "resumed",
+            format=FORMAT,
+            step=runner.number,
+            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
+            skipped=list(skipped),
+            grid=self._grid,
+            remembered=self.run.remembered,
+        )
+
+
+def _words(error: BaseException) -> str:
+    """An error in words: its sentence, or what else is known of what nobody foresaw."""
+    return str(error) if isinstance(error, CotswoldError) else told(error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreJob(Job):
+    """A run that learns from a store, by the strategy that its recipe names."""
+
+    store: Store
+
+    def check(self) -> None:
+        """Raise MemoryLimitError or DiskFullError where this rank's part of the network would not fit."""
+        check_fit(self.recipe, self.store, self.run.path, self.team)
+
+    def metadata(self) -> Mapping[str, object]:
+        """How samples must be prepared for the network."""
+        return {KEY: SampleSpec.of(self.store).state()}
+
+    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+        """That of the strategy's entry in the table."""
+        setting = Setting(
+            recipe=self.recipe,
+            run=self.run,
+            store=self.store,
+            team=self.team,
+            recorder=recorder,
+            epochs=stages(self.recipe, self.totals),
+            fresh=fresh,
+            open_things=open_things,
+        )
+        torch.manual_seed(self.recipe.training.seed)  # for what strategies draw without seeding it
+        return table.entry(self.recipe.training.strategy).build(setting)
+
+    def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
+        """The start of the run, and how white its pictures are where it learns from pictures."""
+        recorder.event(
+            "start",
+            **start,
+            pictures=self.store.splits["train"],
+            store=self.store.identity,
+            notes=[*self.store.notes, *warnings(self.recipe, self.store)],
+        )
+        if self.store.kind == "pictures":
+            split = "validation" if self.store.splits.get("validation") else "train"
+            recorder.event("whiteness", split=split, **self.store.whiteness(split).as_dict())

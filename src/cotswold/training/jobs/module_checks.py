@@ -1,0 +1,87 @@
+"""A program's module and data set, looked at before there is a run.
+
+Knows: what can be trained, where a module is. Does not know: how anything is trained, files.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from cotswold.errors import UserError
+from cotswold.recipe.schema import LayerTraining, SupervisedTraining
+from cotswold.training.data.user_datasets import Given, makes_batches
+
+_Training = TypeVar("_Training", bound=LayerTraining)
+
+
+def check_module_learns(module: nn.Module) -> None:
+    """Raise UserError for a module that has nothing to train, or a state that is no tensor."""
+    name = type(module).__name__
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise UserError(f"{name} has no parameter that requires a gradient; nothing can learn")
+    shapeless = [each for each, value in module.named_parameters() if is_lazy(value)]
+    if shapeless:
+        raise UserError(
+            f"{', '.join(shapeless[:3])} of {name} have no shape before the first batch; call the module "
+            "once on a batch, then train it"
+        )
+    empty = [each for each, value in _tensors(module) if value.is_meta]
+    if empty:
+        raise UserError(
+            f"{', '.join(empty[:3])} of {name} are on the device meta, where tensors have no values; give "
+            'them some by module.to_empty(device="cpu") and the initialisation that the module has'
+        )
+    fixed = [each for each, value in module.named_parameters() if value.is_inference()]
+    if fixed:
+        raise UserError(
+            f"{', '.join(fixed[:3])} of {name} were made under torch.inference_mode(), and such tensors "
+            "cannot learn; make the module outside of it"
+        )
+    odd = [each for each, value in module.state_dict().items() if not isinstance(value, Tensor)]
+    if odd:
+        raise UserError(
+            f"the state of {name} has {', '.join(odd[:3])}, no tensors, which a checkpoint cannot keep; make "
+            "tensors of them"
+        )
+
+
+def on_its_device(module: nn.Module, training: _Training) -> _Training:
+    """The settings with the device of the module, if it is not on the CPU and no device is asked for.
+
+    Raises UserError for a module on several devices.
+    """
+    if "device" in training.model_fields_set or not isinstance(training, SupervisedTraining):
+        return training
+    devices = sorted({str(value.device) for _, value in _tensors(module)})
+    if len(devices) > 1:
+        raise UserError(
+            f"{type(module).__name__} has tensors on {' and '.join(devices)}; give device=, to which the "
+            f'whole module is moved, such as device="{devices[-1]}"'
+        )
+    if torch.device(devices[0]).type == "cpu":
+        return training
+    return training.model_copy(update={"device": devices[0]})
+
+
+def with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
+    """The settings with the batch size of what makes batches itself; raises UserError where another one was
+    asked for."""
+    if not makes_batches(dataset):
+        return training
+    own: int | None = dataset.batch_size  # type: ignore[union-attr]  # what makes batches has it
+    if "batch_size" in training.model_fields_set and training.batch_size != own:
+        raise UserError(
+            f"batch_size={training.batch_size} was asked for, and the {type(dataset).__name__} makes its own "
+            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that "
+            "makes none"
+        )
+    return training if own is None else training.model_copy(update={"batch_size": own})
+
+
+def _tensors(module: nn.Module) -> chain[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())

@@ -1,0 +1,313 @@
+"""Runs that train a module and a data set that a program gives.
+
+Knows: how a module and a data set take the places of a recipe's layers and a store. Does not know: how they
+are trained (`Supervised`), the terminal.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from cotswold import recipe as recipes
+from cotswold.errors import UserError, outside_level
+from cotswold.mesh import partition
+from cotswold.processes.ray.settings import check_joinable
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import (
+    BatchTraining,
+    Cluster,
+    DownpourTraining,
+    GivenData,
+    LayerTraining,
+    LossObjective,
+    Mesh,
+    Network,
+    SupervisedTraining,
+)
+from cotswold.run import Recorder, RunDirectory, describe_environment
+from cotswold.training.async_sgd import module_downpour
+from cotswold.training.data.batches import call_with_parts, one_tensor
+from cotswold.training.data.loaders import resume_note
+from cotswold.training.data.user_datasets import (
+    Given,
+    Samples,
+    data_set,
+    epoch_samples,
+    loader_of,
+    split_samples,
+    training_batches,
+    validation_batches,
+)
+from cotswold.training.distributed import SOLO, Team
+from cotswold.training.full_batch import module_batch
+from cotswold.training.full_batch.module_batch import Factory
+from cotswold.training.jobs.create import Resume, agreed, check_started, same_recipe
+from cotswold.training.jobs.extend import asked_for, stages
+from cotswold.training.jobs.job import Job
+from cotswold.training.jobs.module_checks import check_module_learns, on_its_device, with_batch_size
+from cotswold.training.jobs.restore import check_training_device
+from cotswold.training.losses import Loss, OwnLoss, named_loss
+from cotswold.training.models import network_tensors
+from cotswold.training.strategies.module_steps import ModuleOnMesh, ModuleSteps, OneModule
+from cotswold.training.strategies.registry import Runner
+from cotswold.training.strategies.supervised import Supervised, supervised_training
+
+
+def open_module_job(
+    module: nn.Module,
+    dataset: Given | tuple[Any, ...],
+    *,
+    loss: str | Loss,
+    directory: str | Path | None = None,
+    settings: LayerTraining | None = None,
+    cluster: Cluster | None = None,
+    factory: Factory | None = None,
+    mesh: Mesh | None = None,
+    validation: Given | tuple[Any, ...] | float | None = None,
+    resume: Resume = Resume.NEVER,
+    team: Team = SOLO,
+) -> ModuleJob:
+    """A job that trains any module by the strategy `supervised`, `batch` or `downpour`, in a new directory or
+    an old one.
+
+    ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
+    batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
+    makes its own, or (inputs, targets). ``loss`` takes (output,
+    target) and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`.
+    Where targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
+    fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
+    module's class, and is in `runs/` under that name where no directory is given.
+
+    The module is trained in place, on ``settings.device``, or on its own device if that is not set. It stays
+    as training leaves it. Layers that are in evaluation mode, while the module is not, stay in that mode.
+    Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
+    that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
+    of one that was not stopped. (`loaders.resume_note` says of which DataLoaders that is not promised.) More
+    ``settings.epochs`` than before prolong a run.
+
+    With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
+    same each time; ``cluster`` says on how many processes, ``mesh`` over which grid of ranks each worker is.
+    Workers of other machines need ``factory``, which says how they make the same module and data set.
+
+    FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
+    know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
+    module is partitioned (`mesh.partition`), and rank 0's FLOPs count for every rank.
+
+    Raises UserError for a module or data set that cannot be trained, RunError for a directory that is taken
+    or holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not
+    there.
+    """
+    began = time.monotonic()
+    training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
+    data = data_set(dataset)
+    judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
+    if not callable(loss) and not isinstance(loss, str):
+        raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
+    function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
+    check_module_learns(module)
+    training = on_its_device(module, training)
+    check_training_device(training)
+    if isinstance(training, BatchTraining):
+        module_batch.check(module, data, judged_on, training)
+    elif isinstance(training, DownpourTraining):
+        module_downpour.check(module, data, judged_on, training)
+    else:
+        training = with_batch_size(training, data)
+    samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
+    if training.patience is not None and judged_on is None:
+        raise UserError(
+            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
+            "give validation, a data set or a fraction, or leave patience out"
+        )
+    wanted = _recipe(module, samples, loss, judged_on, training)
+    if cluster is not None:
+        wanted = wanted.model_copy(update={"cluster": cluster})
+    if mesh is not None:
+        wanted = wanted.model_copy(update={"mesh": mesh})
+    path = Path("runs") / wanted.name if directory is None else Path(directory)
+
+    def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:
+        return ModuleJob(
+            run,
+            recipe,
+            resumed=resumed,
+            team=team,
+            totals=totals,
+            module=module,
+            samples=samples,
+            validation=held,
+            loss=function,
+            factory=factory,
+        )
+
+    def opened() -> ModuleJob:
+        if wanted.cluster.address is not None:
+            if isinstance(training, DownpourTraining):
+                raise UserError(
+                    "replicas of a program's module are forked from it, on this machine; leave address out, "
+                    "or train a recipe"
+                )
+            module_batch.check_elsewhere(factory, wanted)
+            check_joinable(wanted.cluster.address)
+        if not check_started(path, resume, python=True):
+            run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
+            return job(run, wanted, False, ())
+        run = RunDirectory.open(path).recognised()
+        kept = recipes.load(run.recipe)
+        _check_validation(validation, kept, path)
+        asked, totals = asked_for(_as_named(wanted, kept), kept, run)
+        same_recipe(asked, kept, path)
+        return job(run, asked, True, totals)
+
+    def tell(opened: ModuleJob) -> dict[str, object]:
+        return {
+            "run": str(opened.run.path.absolute()),
+            "recipe": recipes.dump(opened.recipe),
+            "resumed": opened.resumed,
+            "totals": opened.totals,
+        }
+
+    def join(found: Mapping[str, Any]) -> ModuleJob:
+        recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
+        totals = tuple(map(tuple, found["totals"]))
+        return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
+
+    return replace(agreed(team, opened, tell, join), began=began)
+
+
+def _warning(recorder: Recorder) -> Callable[[str], None]:
+    """Warns at once, and again at the end of the run."""
+
+    def warn(said: str) -> None:
+        warnings.warn(said, stacklevel=outside_level("cotswold", "torch"))
+        recorder.warn(said)
+
+    return warn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleJob(Job):
+    """A run that trains a program's own module on its own data set."""
+
+    module: nn.Module
+    samples: Given | Samples
+    validation: Given | Samples | None
+    loss: Loss
+    factory: Factory | None = None
+
+    def check(self) -> None:
+        """What a module needs is not known before it runs."""
+
+    def metadata(self) -> Mapping[str, object]:
+        """Nothing beyond the recipe."""
+        return {}
+
+    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+        """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        recorder.begin_with(network_tensors(self.module))
+        if self.team.mesh is None and self.recipe.gang is None:  # no module with hooks can be split
+            hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
+            open_things.callback(hook.remove)
+        if isinstance(self.recipe.training, BatchTraining):
+            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            return module_batch.build(
+                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.team
+            )
+        if isinstance(self.recipe.training, DownpourTraining):
+            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            return module_downpour.build(given, self.recipe, self.run.path, recorder, open_things)
+        training = supervised_training(self.recipe)
+        device = torch.device(training.device)
+        batches = training_batches(self.samples, training.batch_size, training.seed, device)
+        validation = validation_batches(self.validation, training.batch_size, device)
+        epochs, mesh = stages(self.recipe, self.totals), self.team.mesh
+        module = self.module.to(device)
+        strategy: Supervised
+        if mesh is None:
+            strategy = OneModule(
+                module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
+            )
+        else:
+            torch.manual_seed(training.seed)  # a partition asks that ranks draw alike
+            strategy = ModuleOnMesh(
+                partition(module, mesh),
+                training,
+                self.loss,
+                epochs,
+                batches.epoch_steps,
+                validation,
+                spread=one_tensor,  # a partitioned module takes whole batches
+                warn=_warning(recorder),
+            )
+            strategy.ranks = mesh.size
+        return ModuleSteps(strategy, batches, recorder, self.team)
+
+    def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
+        """The start of the run."""
+        recorder.event(
+            "start",
+            **start,
+            pictures=self.recipe.data.samples if isinstance(self.recipe.data, GivenData) else None,
+            module=self.recipe.network.module,
+            **({} if self.resume_note is None else {"resume_note": self.resume_note}),
+        )
+
+    @property
+    def resume_note(self) -> str | None:
+        """As `loaders.resume_note`, of the samples that the program gave."""
+        if not isinstance(self.recipe.training, SupervisedTraining) or isinstance(self.samples, Samples):
+            return None
+        return resume_note(loader_of(self.samples, self.recipe.training.batch_size))
+
+
+def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:
+    """A recipe as the run has it in what does not decide whether a module is the same: names and shapes of
+    its tensors do, not what its class is called and where that is."""
+    if not isinstance(kept.data, GivenData) or not isinstance(wanted.data, GivenData):
+        return wanted
+    given = wanted.data
+    if kept.data.validation is None and given.validation == "dataset":
+        given = given.model_copy(update={"validation": None})
+    return wanted.model_copy(update={"name": kept.name, "network": kept.network, "data": given})
+
+
+def _check_validation(validation: object, kept: Recipe, path: Path) -> None:
+    if isinstance(kept.data, GivenData) and kept.data.validation == "dataset" and validation is None:
+        raise UserError(
+            f"the run in {path} is validated on a data set of its own; give that again: validation=..."
+        )
+
+
+def _recipe(
+    module: nn.Module,
+    samples: Given | Samples,
+    loss: str | Loss,
+    validation: Given | float | None,
+    training: LayerTraining,
+) -> Recipe:
+    """What the run's directory keeps of what was given."""
+    name = type(module).__name__
+    whole = samples.dataset if isinstance(samples, DataLoader | Samples) else samples
+    classes = getattr(whole, "classes", None)
+    return Recipe(
+        name=name.lstrip("_") or "module",
+        data=GivenData(
+            type="dataset",
+            samples=epoch_samples(samples),
+            classes=len(classes) if isinstance(classes, list | tuple) and classes else None,
+            validation=validation if isinstance(validation, float | int | None) else "dataset",
+        ),
+        network=Network(module=f"{type(module).__module__}.{type(module).__qualname__}"),
+        objective=LossObjective.model_validate({"loss": loss if isinstance(loss, str) else "custom"}),
+        training=training,
+    )

@@ -1,0 +1,76 @@
+"""Whether a recipe fits the memory and the disk of this machine, found before anything is allocated.
+
+Knows: what is needed and what is free. Does not know: how either is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cotswold.data import Store, shuffle_bytes
+from cotswold.geometry import Grid
+from cotswold.host import available_bytes, require_memory
+from cotswold.recipe import Recipe
+from cotswold.training.data.remote import check_held
+from cotswold.training.data.service import is_served
+from cotswold.training.distributed import SOLO, Team
+from cotswold.training.jobs.memory_estimate import largest_batch, rank_bytes, training_bytes
+from cotswold.training.jobs.restore import needed_bytes
+from cotswold.training.parameters.offload.parameters import check_disk
+
+
+def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: int = 0) -> None:
+    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit.
+
+    Of ranks that share a host all must fit; ``reading`` is what pictures take while they are mixed, in all of
+    them together. Raises GeometryError, RecipeError or RunError where its network
+    cannot be built at all.
+    """
+    available, batch = available_bytes(), recipe.training.batch_size
+    needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
+    where = ""
+    if team.mesh is not None:
+        grid, ranks = team.mesh.grid, team.local_size
+        where = f" by {ranks} ranks of a {grid} grid on one host"
+        needed = partial(_on_host, recipe, classes, grid, ranks)
+    available -= reading
+    fitting = largest_batch(needed, batch, available)
+    remedy = (
+        f"training.batch_size={fitting} would fit"
+        if fitting
+        else "not even training.batch_size=1 would fit; make the network smaller or use a larger machine"
+    )
+    if team.mesh is None and _fits_from_disk(recipe, available):
+        remedy = (
+            f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
+        )
+    require_memory(
+        needed(batch) + reading, f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)"
+    )
+
+
+def _fits_from_disk(recipe: Recipe, available: int) -> bool:
+    """Whether stacks that are to be in memory would fit from the disk."""
+    if not recipe.network.stacks or recipe.offloaded:
+        return False
+    training = recipe.training.model_copy(update={"offload": "disk"})
+    return training_bytes(recipe.model_copy(update={"training": training}), training.batch_size) <= available
+
+
+def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -> int:
+    """Bytes of all ranks of a host; each of them makes the whole of a supervised network before it is cut."""
+    if not recipe.network.stacks:
+        return ranks * needed_bytes(recipe, classes, batch)
+    return ranks * rank_bytes(recipe, batch, grid)
+
+
+def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
+    """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
+    directory would have no room."""
+    check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
+    if recipe.training.strategy == "batch" and is_served(recipe) and recipe.cluster.address is None:
+        ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+        check_held(store, ranks * recipe.cluster.workers)
+    check_disk(recipe, directory)

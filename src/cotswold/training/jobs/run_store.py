@@ -1,0 +1,179 @@
+"""The store that a run learnt from, found again.
+
+Knows: what a run notes of its store and of the source, where stores are kept, in which cases other samples
+are refused. Does not know: how samples are prepared, networks.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotswold import recipe as recipes
+from cotswold.data import Store
+from cotswold.data.sources.contents import CostlyError, reading_at_most
+from cotswold.errors import FormatError, RecipeError, RunError, SourceError, StoreError
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SourcedData
+from cotswold.run import RunDirectory, read_events
+from cotswold.training.data.stores import STORES, Progress, open_store, source_of
+from cotswold.training.jobs.config_diff import PLACES
+
+_QUICK_BYTES = 256 << 20
+"""Files of so many bytes are read within seconds."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What a run noted of its store when it began; None for what an earlier version did not note."""
+
+    place: str | None
+    identity: str | None
+    source: str | None
+    """The identity of the source."""
+
+
+def store_of(
+    run: RunDirectory,
+    recipe: Recipe | None = None,
+    stores: Path | None = None,
+    progress: Progress | None = None,
+    *,
+    is_place_given: bool = False,
+) -> Store:
+    """The store that a run learnt from: in ``stores`` if given, or where it was at the run's beginning.
+
+    ``recipe``: the run's own [with the place of the samples that the run remembers]. If the recipe names
+    another place of the samples than the run's own does, the store of that place is opened. If no store is
+    found, the samples are prepared: under ``stores``, in the folder of the run's store, or under `STORES`.
+    ``is_place_given``: the user has just named the place of the samples, so what is there must be what the
+    run learnt from, although the run's store is kept. Raises as `open_store`, and StoreError if the source or
+    the store has other samples than the run's, or another transform.
+    """
+    noted = _noted(run)
+    began = recipes.load(run.recipe)
+    if recipe is None:
+        recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
+
+    def check(source: str) -> None:
+        if noted.source not in (None, source):
+            kept = f"resume without data.source to go on with its store {noted.place}"
+            if not is_place_given or kept_store(run) is None:
+                kept = "give the folder of its own store (--stores, Python: stores=)"
+            raise StoreError(
+                f"the samples in {getattr(recipe.data, 'source', None)} are not those that {run.path} "
+                f"learnt from: their files differ; {kept}, or train a new run on these samples"
+            )
+
+    store, folder = None, STORES if noted.place is None else Path(noted.place).parent
+    target = stores or (folder if os.access(folder, os.W_OK) else STORES)
+    is_moved = _places(recipe) != _places(began)
+    if is_moved:
+        if noted.identity is None:
+            raise RunError(
+                f"{run.path} does not say which samples it learnt from, so that none but those in its own "
+                "recipe will do; leave data.source and data.store as they are there"
+            )
+        with suppress(SourceError):  # samples that are gone may have left their store
+            store = open_store(recipe, target, progress, check)
+    else:
+        if is_place_given and recipe.data.store is None:
+            with suppress(SourceError):  # as above
+                check(source_of(recipe.data).identity)
+        if stores is None:
+            store = kept_store(run)
+    if store is None and recipe.data.store is None:
+        store = _found_in(stores or STORES, recipe.name, noted.identity)
+    if store is None:
+        is_taken = not is_moved and stores is None and noted.place is not None and Path(noted.place).exists()
+        store = open_store(recipe, STORES if is_taken else target, progress, check)
+    if noted.identity is not None and store.identity != noted.identity:
+        raise StoreError(
+            f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
+            "transform, are others; give the run's own (--stores, Python: stores=), or train a new run on "
+            "this one"
+        )
+    return store
+
+
+def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
+    """A sentence where the files of a run's source differ from those that its store was made of.
+
+    Files whose size, times and inode are those of the last time are not read. None where the files are the
+    same or are not there, and where the comparison would take long.
+    """
+    data, noted = recipe.data, _noted(run)
+    if noted.source is None or data.store is not None or not isinstance(data, SourcedData):
+        return None
+    try:
+        with reading_at_most(_QUICK_BYTES):
+            if source_of(data).identity == noted.source:
+                return None
+        what = "have changed since the run began"
+    except CostlyError as error:
+        if not error.was_read:
+            return None
+        what = "have other names, sizes, times or inodes than when they were last read, and may have changed"
+    except (SourceError, RecipeError):
+        return None
+    return (
+        f"files of {data.source} {what}; {run.path} goes on with the samples of its store {store.path}; to "
+        "learn from the files as they are, train a new run"
+    )
+
+
+def _places(recipe: Recipe) -> tuple[object, ...]:
+    """Where a recipe's samples are."""
+    return getattr(recipe.data, "source", None), recipe.data.store
+
+
+def _name(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
+    """The store of an identity among those that recipes of a name have; it needs no source."""
+    for path in sorted(stores.glob(f"{glob.escape(name)}-*")):
+        with suppress(StoreError, FormatError):
+            store = Store(path)
+            if store.identity == identity:
+                return store
+    return None
+
+
+def kept_store(run: RunDirectory) -> Store | None:
+    """The store that a run learnt from, if it is still where it was at the beginning of the run."""
+    noted = _noted(run)
+    store = _opened(noted.place)
+    return store if store is not None and store.identity == noted.identity else None
+
+
+def _opened(place: str | None) -> Store | None:
+    try:
+        return None if place is None else Store(place)
+    except (StoreError, ValueError):
+        return None
+
+
+def _noted(run: RunDirectory) -> Noted:
+    """What a run noted of its store; the source's identity may be that in the store, if it is kept."""
+    kept = run.environment()
+    place, identity, source = kept.get("store"), kept.get("store_identity"), kept.get("source_identity")
+    if identity is None and run.events.is_file():
+        identity = next((e.get("store") for e in read_events(run.events) if e.get("kind") == "start"), None)
+    if source is None and isinstance(place, str):
+        store = _opened(place)
+        source = None if store is None or store.identity != identity else store.request.get("source")
+    return Noted(*(each if isinstance(each, str) else None for each in (place, identity, source)))
+
+
+def place_of(store: Store) -> dict[str, object]:
+    """What a run notes of its store so that `store_of` finds it."""
+    return {
+        "store": str(store.path.absolute()),
+        "store_identity": store.identity,
+        "source_identity": store.request["source"],
+    }

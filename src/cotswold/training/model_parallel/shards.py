@@ -1,0 +1,98 @@
+"""Which part of each shard the ranks of a gang have, and which of them pulls and pushes it.
+
+Knows: boxes of parameters by rank, shards of the flat vector: integers alone. Does not know: numbers, how
+parts travel.
+
+A rank's own parts lie one after the other in a vector of its own. A shard has whole rows, that is a slab of a
+parameter; what a rank has of it is a box, which is one range of the rank's vector.
+
+    the parameter                            who pulls and pushes a shard of it
+    every rank has all of it                 the first rank
+    cut, and one rank has most of the shard  that rank
+    cut, and several have as much            of these the one that has fewest numbers of shards before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+from cotswold.geometry import Box
+from cotswold.wire import Shard
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a rank has of a shard."""
+
+    within: Box
+    """Where it lies in the shard."""
+    start: int
+    """In the rank's vector."""
+    stop: int
+
+
+@dataclass(frozen=True)
+class ShardParts:
+    """One shard."""
+
+    shape: tuple[int, ...]
+    """Of the slab."""
+    rank: int
+    """That pulls and pushes it."""
+    is_whole: bool
+    """Whether every rank has all of it."""
+    pieces: Mapping[int, Piece]
+    """By rank; none where a rank has nothing of it."""
+
+
+def parts_of_shards(
+    shapes: Mapping[str, tuple[int, ...]], boxes: Sequence[Sequence[Box]], shards: Sequence[Shard]
+) -> Mapping[int, ShardParts]:
+    """Of each shard, by number.
+
+    ``shapes``: of the parameters, by name, in the order of the flat vector; ``boxes``: what each rank has of
+    each parameter.
+
+    >>> boxes = [[Box((0, 0), (3, 2))], [Box((3, 0), (4, 2))]]  # three rows of four, and one
+    >>> shards = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "a", 4, 8, "w", 1)]
+    >>> for parts in parts_of_shards({"w": (4, 2)}, boxes, shards).values():
+    ...     print(parts.rank, {rank: (piece.start, piece.stop) for rank, piece in parts.pieces.items()})
+    0 {0: (0, 4)}
+    1 {0: (4, 6), 1: (0, 2)}
+    """
+    names = list(shapes)
+    sizes = [prod(shape) for shape in shapes.values()]
+    starts = dict(zip(names, accumulate(sizes, initial=0), strict=False))
+    own_starts = [list(accumulate((box.size for box in of_rank), initial=0)) for of_rank in boxes]
+    load = [0] * len(boxes)
+    found = {}
+    for shard in shards:
+        index, shape = names.index(shard.tensor), shapes[shard.tensor] or (1,)
+        slab = _slab(shard, starts[shard.tensor], shape)
+        pieces = {}
+        for rank, of_rank in enumerate(boxes):
+            box = of_rank[index] if shapes[shard.tensor] else Box((0,), (1,))
+            common = box.intersect(slab)
+            if common.size:
+                start = own_starts[rank][index] + (common.start[0] - box.start[0]) * prod(box.shape[1:])
+                pieces[rank] = Piece(common.within(slab), start, start + common.size)
+        is_whole = all(of_rank[index] == Box.whole(shapes[shard.tensor]) for of_rank in boxes)
+        rank = 0 if is_whole else _chosen(pieces, load)
+        load[rank] += shard.stop - shard.start
+        found[shard.number] = ShardParts(slab.shape, rank, is_whole, pieces)
+    return found
+
+
+def _slab(shard: Shard, start: int, shape: tuple[int, ...]) -> Box:
+    columns = prod(shape[1:])
+    rows = (shard.start - start) // columns, (shard.stop - start) // columns
+    return Box((rows[0], *(0 for _ in shape[1:])), (rows[1], *shape[1:]))
+
+
+def _chosen(pieces: Mapping[int, Piece], load: Sequence[int]) -> int:
+    most = max(piece.stop - piece.start for piece in pieces.values())
+    able = [rank for rank, piece in pieces.items() if piece.stop - piece.start == most]
+    return min(able, key=lambda rank: (load[rank], rank))

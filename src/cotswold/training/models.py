@@ -1,0 +1,264 @@
+"""Networks from recipes.
+
+Knows: what each entry of a recipe becomes, the shapes between, its FLOPs and bytes. Does not know: training,
+files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import GeometryError, RecipeError
+from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.nn import (
+    L2Pool2d,
+    LocalContrastNorm2d,
+    LocallyConnected2d,
+    SparseAutoencoderStack,
+    StackNetwork,
+)
+from cotswold.recipe import Recipe, schema
+from cotswold.recipe.bounds import VALUES_MAX
+from cotswold.training.jobs.memory_estimate import FLOAT_BYTES
+
+
+def build_stacks(recipe: Recipe) -> StackNetwork:
+    """The stacks of a recipe with their initial filters, which depend on the seed, stack and block alone."""
+    stacks = []
+    for index, geometry in enumerate(recipe.stack_geometries()):
+        stacks.append(
+            SparseAutoencoderStack(
+                geometry,
+                sparsity=recipe.sparsity(index),
+                epsilon=recipe.stack_objective.epsilon,
+                seed=recipe.training.seed,
+                index=index,
+            )
+        )
+    return StackNetwork(stacks).to(recipe.training.device)
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer of a supervised network before it is built; FLOPs are those of one image."""
+
+    name: str
+    output: tuple[int, ...]
+    forward_flops: int
+    parameters: int
+    modules: int = 1
+    """Of which it is made, one after the other."""
+
+
+class LayerNetwork(nn.Module):
+    """Layers on pictures, or on the output of trained stacks; returns scores ``(image, class)``."""
+
+    def __init__(
+        self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool
+    ) -> None:
+        super().__init__()
+        self.layers = layers
+        self.plans = plans
+        self.below = below
+        self.tune = tune
+        if below is not None:
+            below.requires_grad_(tune)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Scores ``(image, class)`` of pictures ``(image, channel, y, x)``."""
+        if self.below is not None:
+            with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+                pictures = self.below(pictures)
+        scores: Tensor = self.layers(pictures)
+        return scores
+
+    @property
+    def update_flops(self) -> int:
+        """FLOPs of one picture's part of an update: forward, and both gradients of every product."""
+        stacks = [stack.geometry.forward_flops for stack in self.below.stacks] if self.below else []
+        layers = [plan.forward_flops for plan in self.plans if plan.forward_flops]
+        learnt = stacks + layers if self.tune else layers
+        # what the lowest of the learnt products reads needs no gradient
+        return sum(stacks) + sum(layers) + 2 * sum(learnt) - learnt[0]
+
+
+def layer_names(network: nn.Module) -> Mapping[str, str]:
+    """What the modules of a recipe's layers are called by whoever wrote the recipe: `layers.3` is `layer 2`,
+    counted from 1, the layer of outputs last. Modules of others have no other names."""
+    if not isinstance(network, LayerNetwork):
+        return {}
+    found: dict[str, str] = {}
+    for number, plan in enumerate(network.plans, 1):
+        for place in range(len(found), len(found) + plan.modules):
+            found[f"layers.{place}"] = f"layer {number}"
+    return found
+
+
+def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
+    """The supervised network of a recipe with one output a class; its first values depend on the seed
+    alone."""
+    shape = below.stacks[-1].geometry.output if below is not None else recipe.input
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        modules, plans = _layers(recipe, classes, shape)
+    return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
+
+
+def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
+    """The live tensors of a network under the names that every checkpoint gives them."""
+    return {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+
+
+def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) -> list[LayerPlan]:
+    """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is
+    allocated."""
+    with torch.device("meta"):
+        return _layers(recipe, classes, below or recipe.input)[1]
+
+
+def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[StackGeometry] = ()) -> int:
+    """Bytes that training a supervised network takes on stacks of these geometries, or on the pictures alone.
+
+    Weights, gradients and momenta; every map, and its gradient, of which frozen stacks have none.
+    """
+    shape = below[-1].output if below else recipe.input
+    plans = planned_layers(recipe, classes, shape)
+    weights = 3 * sum(plan.parameters for plan in plans)
+    maps = 2 * (shape.size + sum(prod(plan.output) for plan in plans))
+    filters = sum(geometry.filters.parameters for geometry in below)
+    responses = sum(geometry.responses.size + 2 * geometry.output.size for geometry in below)
+    tuned = recipe.network.tune
+    return FLOAT_BYTES * (
+        weights + (3 if tuned else 1) * filters + batch * (maps + (2 if tuned else 1) * responses)
+    )
+
+
+def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Module], list[LayerPlan]]:
+    if recipe.network.module is not None:
+        raise RecipeError(
+            f"network.module {recipe.network.module!r} is given by a Python program; go on from there"
+        )
+    shape: tuple[int, ...] = _shape(below)
+    modules: list[nn.Module] = []
+    plans: list[LayerPlan] = []
+    for number, layer in enumerate(
+        [*recipe.network.layers, schema.Linear(type="linear", features=classes)], 1
+    ):
+        try:
+            built, shape, flops = _build(layer, shape)
+            _check_livable(prod(shape), "outputs")
+        except GeometryError as error:
+            raise GeometryError(f"layer {number} ({layer.type}): {error}") from error
+        modules.extend(built)
+        parameters = sum(p.numel() for module in built for p in module.parameters())
+        plans.append(LayerPlan(layer.type, shape, flops, parameters, len(built)))
+    if recipe.network.output_scale != 1:
+        with torch.no_grad():
+            for parameter in modules[-1].parameters():
+                parameter.mul_(recipe.network.output_scale)
+    if recipe.network.output != "linear":
+        modules.append(_ACTIVATIONS[recipe.network.output]())
+        plans.append(LayerPlan(recipe.network.output, shape, 0, 0))
+    return modules, plans
+
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
+
+
+def _shape(shape: MapShape) -> tuple[int, ...]:
+    return shape.channels, shape.height, shape.width
+
+
+def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module], tuple[int, ...], int]:
+    """The modules of one entry, the shape they give, and their forward FLOPs an image."""
+    match layer:
+        case schema.Linear():
+            inputs, outputs = prod(shape), layer.features
+            _check_livable(inputs * outputs, "weights")
+            flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
+            return [*flatten, nn.Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
+        case schema.Dropout():
+            return [nn.Dropout(layer.probability)], shape, 0
+        case schema.Activation():
+            return [_ACTIVATIONS[layer.type]()], shape, 0
+        case schema.Normalisation() if layer.kind == "batch":
+            features = shape[0]
+            return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0
+    if len(shape) != 3:
+        raise GeometryError(
+            "it needs a map, but a fully connected layer stands below; put it before that layer"
+        )
+    below = MapShape(*shape)
+    match layer:
+        case schema.Local():
+            geometry = _local_geometry(layer, below)
+            _check_livable(geometry.parameters, "weights")
+            module = LocallyConnected2d(
+                below.channels,
+                layer.channels,
+                (below.height, below.width),
+                schema.pair(layer.kernel_size),
+                stride=schema.pair(layer.stride),
+                padding=layer.padding,
+                block=schema.pair(layer.block),
+            )
+            return [module], _shape(geometry.output), geometry.product_flops
+        case schema.Convolution():
+            y, x = schema.windows(layer.kernel_size, layer.stride, layer.padding, below)
+            output = _windowed(below, y, x, layer.channels)
+            _check_livable(layer.channels * y.size * x.size * below.channels, "weights")
+            flops = 2 * output.size * y.size * x.size * below.channels
+            return _convolution(below.channels, layer.channels, y, x), _shape(output), flops
+        case schema.Pool() if layer.kind == "l2":
+            window = Window(layer.kernel_size, layer.stride or 1)
+            pooled = _windowed(below, window, window, below.channels)
+            modules: list[nn.Module] = [L2Pool2d(layer.kernel_size)]
+            if layer.stride is not None and layer.stride > 1:
+                modules.append(nn.MaxPool2d(1, stride=layer.stride))  # keeps every stride-th position
+            return modules, _shape(pooled), 0
+        case schema.Pool():
+            window = Window(layer.kernel_size, layer.stride or layer.kernel_size)
+            pooled = _windowed(below, window, window, below.channels)
+            kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
+            return [kind(window.size, stride=window.stride)], _shape(pooled), 0
+        case schema.Normalisation():
+            Smoothing(layer.size, keep=True).output(below)
+            return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
+    raise AssertionError(f"a layer that the schema does not know: {layer!r}")
+
+
+def _check_livable(count: int, what: str) -> None:
+    """Raise GeometryError for more than any machine holds, before torch counts in 64 bits."""
+    if count > VALUES_MAX:
+        raise GeometryError(f"it would have {count:.3g} {what}, more than any machine holds; make it smaller")
+
+
+def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
+    y, x = schema.windows(layer.kernel_size, layer.stride, layer.padding, below)
+    rows, columns = schema.pair(layer.block)
+    return BlockLocal(below, y, x, rows, columns, layer.channels)
+
+
+def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
+    """A convolution by these windows; torch's pads alike on both sides, so uneven zeros come before it."""
+    size, stride = (y.size, x.size), (y.stride, x.stride)
+    if (y.low, x.low) == (y.high, x.high):
+        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]
+    return [
+        nn.ZeroPad2d((x.low, x.high, y.low, y.high)),
+        nn.Conv2d(inputs, outputs, size, stride=stride),
+    ]
+
+
+def _windowed(below: MapShape, y: Window, x: Window, channels: int) -> MapShape:
+    height, width = y.outputs(below.height), x.outputs(below.width)
+    if min(height, width) < 1:
+        raise GeometryError(
+            f"a window {y.size} x {x.size} does not fit a map of {below}; use a smaller one, or a larger map"
+        )
+    return MapShape(channels, height, width)

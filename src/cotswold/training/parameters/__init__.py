@@ -1,0 +1,1 @@
+"""Where parameters live: in memory, on disk, over ranks."""

@@ -1,0 +1,145 @@
+"""A network of stacks that is trained from the disk.
+
+Knows: the files of all stacks, what a checkpoint has of them. Does not know: the order of training.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import TracebackType
+
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.checkpoint import StateDict, StateValue
+from cotswold.errors import DiskFullError, MachineError
+from cotswold.files import disk_errors, real_folder
+from cotswold.host import available_bytes
+from cotswold.nn import StackNetwork
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import JointTraining
+from cotswold.training.jobs.memory_estimate import maps_bytes
+from cotswold.training.models import network_tensors
+from cotswold.training.parameters.base import Momenta
+from cotswold.training.parameters.offload.memory_plan import BESIDE_BYTES, TAKEN, disk_bytes, rooms
+from cotswold.training.parameters.offload.row_cache import RowThreads
+from cotswold.training.parameters.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
+
+
+class HeldOnDisk:
+    """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
+
+    With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
+    ``momentum_name``: what a checkpoint calls the momentum of a stack; ``reading``: bytes that pictures take
+    while they are mixed.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        *,
+        fresh: bool,
+        momentum_name: Callable[[int], str],
+        reading: int = 0,
+    ) -> None:
+        with disk_errors(folder, MachineError):
+            shutil.rmtree(real_folder(folder), ignore_errors=True)
+            folder.mkdir(parents=True)
+        self._folder, self._threads = folder, RowThreads()
+        geometries = recipe.stack_geometries()
+        maps = maps_bytes(recipe, recipe.training.batch_size)
+        rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
+        room_of = rooms(geometries, rows_bytes, together=isinstance(recipe.training, JointTraining))
+        self._stacks = [
+            OffloadedStack(
+                geometry,
+                recipe.sparsity(index),
+                recipe.stack_objective.epsilon,
+                recipe.training.seed,
+                index,
+                folder=folder / str(index),
+                names=(f"network.stacks.{index}.filters", momentum_name(index)),
+                room=room,
+                threads=self._threads,
+            )
+            for index, (geometry, room) in enumerate(zip(geometries, room_of, strict=True))
+        ]
+        self.network = StackNetwork(self._stacks)
+        self._fresh = fresh
+
+    def __enter__(self) -> HeldOnDisk:
+        try:
+            for stack in self._stacks if self._fresh else ():
+                stack.reset_parameters()
+        except BaseException as error:  # a full disk is not left full
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.__exit__(kind, error, trace)
+        shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint has what is worth keeping
+
+    def rest(self, stacks: Collection[int]) -> None:
+        """Momenta of these stacks are zero from here on; those of others are freed."""
+        for index, stack in enumerate(self._stacks):
+            if index in stacks:
+                stack.rest()
+            else:
+                stack.let_go()
+
+    def step(
+        self,
+        stack: int,
+        batch: Tensor,
+        objective: ops.StackObjective,
+        rule: ops.StepRule,
+        *,
+        upstream: Tensor | None = None,
+        input_gradient: bool = False,
+    ) -> ops.StackReport:
+        """One step of SGD with momentum on a stack; the report is of the state before it."""
+        return self._stacks[stack].step(
+            batch, objective, rule, upstream=upstream, input_gradient=input_gradient
+        )
+
+    def state_dict(self, momenta: Momenta) -> StateDict:
+        """What is small (α, norms and gain of every stack), and the files of filters and momenta."""
+        values: dict[str, StateValue] = {}
+        for name, tensor in network_tensors(self.network).items():
+            if not name.endswith(".filters"):
+                values[name] = tensor
+        for stack in self._stacks:
+            values[stack.rows.name] = FilterFiles(stack)
+        for name, index in momenta.items():
+            values[name] = MomentumFiles(self._stacks[index])
+        return values
+
+
+def check_disk(recipe: Recipe, directory: Path) -> None:
+    """Raise DiskFullError where the files of a run in this directory, which need not be there, have no room.
+
+    What its checkpoints take already counts as room.
+    """
+    if not recipe.offloaded:
+        return
+    place = directory.absolute()
+    held = {
+        status.st_ino: 512 * status.st_blocks
+        for path in directory.rglob("*.safetensors")
+        if (status := path.stat())
+    }
+    while not place.exists():
+        place = place.parent
+    needed, free = disk_bytes(recipe), shutil.disk_usage(place).free + sum(held.values())
+    if needed > free:
+        raise DiskFullError(
+            f"the filters and momenta of {recipe.name} need {needed / 1e9:.3g} GB under {directory}, one "
+            f"generation in use and one a checkpoint, and {free / 1e9:.3g} GB are free; use another disk, "
+            "or keep fewer checkpoints (training.checkpoints_kept = 1)"
+        )

@@ -1,0 +1,96 @@
+"""The passes of a training step over filters that come and go row by row.
+
+Knows: which slices of maps a block row reads and writes, the order of products. Does not know: files,
+threads.
+
+Every number is computed as it would be in memory, by the same kernels in the same order of sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.geometry import BlockLocal
+from cotswold.ops.layout import empty_map
+from cotswold.ops.stack_step import InMemoryPasses, decode, respond
+from cotswold.training.parameters.offload.row_order import Strip, window
+from cotswold.training.parameters.offload.row_stream import RowStream
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Passes over the rows of a stream; filters and momentum of ``state`` are its arenas."""
+
+    state: ops.StackState
+    layer: BlockLocal
+    stream: RowStream
+
+    def measure(self) -> None:
+        """Take the norms of the filters anew."""
+        for visit in self.stream.sweep():
+            self._part(visit.row).measure()
+            self.stream.filters.put_back(visit.row, changed=False)
+
+    def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """``αWx`` and ``W'αWx``; each row is read once for both."""
+        z = empty_map(batch, batch.shape[0], self.layer.output)
+        decoded = torch.zeros_like(batch)
+        for visit in self.stream.sweep(before_move=True):
+            part, seen = self._part(visit.row), self._seen(visit.row)
+            z[:, :, self._written(visit.row)] = respond(part.state, batch[:, :, seen], part.layer)
+            self._decode_strip(visit.strip, z, decoded)
+            for row in visit.done:
+                self.stream.filters.put_back(row, changed=False)
+        return z, decoded
+
+    def move(
+        self,
+        decoding: tuple[Tensor, Tensor],
+        encoding: tuple[Tensor, Tensor],
+        rule: ops.StepRule,
+        encode: bool,
+    ) -> Tensor | None:
+        """Add W times the residual, then step; where W' is wanted as well a row waits for the last strip
+        that needs what it was."""
+        (z, residual), (to_z, batch) = decoding, encoding
+        encoded = torch.zeros_like(batch) if encode else None
+        sweep = self.stream.move(window(self.layer) if encode else 0)
+        for visit in sweep:
+            seen, written = self._seen(visit.row), self._written(visit.row)
+            self._part(visit.row).add_residual(to_z[:, :, written], residual[:, :, seen])
+            if encoded is not None:
+                self._decode_strip(visit.strip, to_z, encoded)
+            for row in visit.done if encode else (visit.row,):
+                sweep.take(row)
+                seen, written = self._seen(row), self._written(row)
+                self._part(row).step(
+                    (z[:, :, written], residual[:, :, seen]), (to_z[:, :, written], batch[:, :, seen]), rule
+                )
+                sweep.put_back(row)
+        return encoded
+
+    def _decode_strip(self, strip: Strip | None, z: Tensor, into: Tensor) -> None:
+        if strip is not None:
+            z = z[:, :, self._written(strip.blocks.start, strip.blocks.stop)]
+            into[:, :, strip.rows] = decode(z, self._rows(strip.blocks), strip.layer)
+
+    def _part(self, row: int) -> InMemoryPasses:
+        layer, _ = self.layer.block_rows(row, row + 1)
+        return InMemoryPasses(self._rows(slice(row, row + 1)), layer)
+
+    def _rows(self, rows: slice) -> ops.StackState:
+        whole = self.state
+        return ops.StackState(
+            whole.filters[rows], whole.norms[rows], whole.momentum[rows], whole.alpha, whole.gain
+        )
+
+    def _seen(self, row: int) -> slice:
+        return slice(*self.layer.block_rows(row, row + 1)[1])
+
+    def _written(self, first: int, stop: int | None = None) -> slice:
+        stop = first + 1 if stop is None else stop
+        return slice(first * self.layer.rows, stop * self.layer.rows)

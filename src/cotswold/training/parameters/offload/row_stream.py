@@ -1,0 +1,118 @@
+"""Sweeps over the block rows of a stack, read ahead of whoever computes and written behind.
+
+Knows: the order of rows, how far ahead there is room. Does not know: what is computed.
+
+Each sweep goes the other way than the one before, so that it begins with the rows that are still in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cotswold.geometry import BlockLocal
+from cotswold.training.parameters.offload.memory_plan import MOMENTUM_ROOM, least_room
+from cotswold.training.parameters.offload.row_cache import RowCache, RowThreads
+from cotswold.training.parameters.offload.row_files import RowFiles
+from cotswold.training.parameters.offload.row_order import Visit, walk
+
+
+class RowStream:
+    """The filters of a stack, and its momentum while it is trained, as rows that come and go."""
+
+    def __init__(
+        self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, threads: RowThreads
+    ) -> None:
+        self.layer = layer
+        self.filters = RowCache(filters, max(room, least_room(layer)), threads)
+        self.momentum = RowCache(momentum, MOMENTUM_ROOM, threads)
+        self._descending = False
+
+    def sweep(self, *, before_move: bool = False) -> Iterator[Visit]:
+        """Every row once, its filters in memory; whoever takes one puts it back when it is done with it.
+
+        ``before_move`` says that `move` follows: the first rows of momentum that it will want are brought.
+        """
+        visits = self._turn()
+        rows = [visit.row for visit in visits]
+        moving = rows[::-1] if before_move and self.momentum.files.written else []
+        filters, momentum = _Ahead(self.filters, rows), _Ahead(self.momentum, moving)
+        for visit in visits:
+            while filters.ask():
+                pass
+            while filters.all_asked and momentum.ask():
+                pass
+            filters.take(visit.row)
+            yield visit
+
+    def move(self, lag: int) -> Move:
+        """Every row once, its filters in memory and its momentum on the way, wanted ``lag`` rows later."""
+        return Move(self, self._turn(), lag)
+
+    def settle(self) -> None:
+        """Wait until everything that was put back is written."""
+        self.filters.settle_all()
+        self.momentum.settle_all()
+
+    def _turn(self) -> tuple[Visit, ...]:
+        for cache in (self.filters, self.momentum):
+            cache.put_back_all()
+        visits = walk(self.layer, self._descending)
+        self._descending = not self._descending
+        return visits
+
+
+class Move:
+    """A sweep in which rows change."""
+
+    def __init__(self, stream: RowStream, visits: tuple[Visit, ...], lag: int) -> None:
+        rows = [visit.row for visit in visits]
+        self._visits, self._lag = visits, lag
+        self._filters, self._momentum = _Ahead(stream.filters, rows), _Ahead(stream.momentum, rows)
+
+    def __iter__(self) -> Iterator[Visit]:
+        for visit in self._visits:
+            self._look_ahead()
+            self._filters.take(visit.row)
+            yield visit
+
+    def take(self, row: int) -> None:
+        """Wait until a row may be changed: its momentum is in memory, and what it was is written."""
+        self._momentum.take(row)
+        for ahead in (self._momentum, self._filters):
+            ahead.cache.settle(row)
+
+    def put_back(self, row: int) -> None:
+        """Let go of a row that has changed."""
+        for ahead in (self._filters, self._momentum):
+            ahead.cache.put_back(row, changed=True)
+
+    def _look_ahead(self) -> None:
+        """Ask for both in turn: readers take requests in the order in which they come."""
+        filters, momentum = self._filters, self._momentum
+        going = True
+        while going:
+            going = filters.asked <= momentum.asked + self._lag and filters.ask()
+            going = (momentum.asked < filters.asked and momentum.ask()) or going
+
+
+class _Ahead:
+    """How far into a sweep the rows of a cache have been asked for."""
+
+    def __init__(self, cache: RowCache, rows: Sequence[int]) -> None:
+        self.cache, self.asked, self._rows = cache, 0, rows
+
+    @property
+    def all_asked(self) -> bool:
+        return self.asked == len(self._rows)
+
+    def ask(self) -> bool:
+        """Ask for the next row; False where there is none or no room."""
+        if self.all_asked or not self.cache.ask(self._rows[self.asked]):
+            return False
+        self.asked += 1
+        return True
+
+    def take(self, row: int) -> None:
+        """Wait for a row; rows are taken in their order."""
+        self.cache.take(row)
+        self.asked = max(self.asked, self._rows.index(row) + 1)

@@ -1,0 +1,103 @@
+"""The score of a batch: how many targets count, and how many of them are right.
+
+Knows: outputs, targets, which targets a loss leaves out. Does not know: networks, steps, means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
+from cotswold.training.losses import Loss, counted, is_classes, is_detector
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of one batch."""
+
+    samples: int
+    judged: int
+    """Targets that can be right or wrong."""
+    right: int | None
+    """The number of right ones; None if targets are neither classes nor answers of a detector."""
+    targets: int
+    """All targets, also those that the loss leaves out."""
+
+    @property
+    def weight(self) -> float:
+        """The weight of the batch's loss in a mean over samples: the samples, less what the loss left out."""
+        return self.samples if self.right is None else self.samples * self.judged / max(1, self.targets)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The fraction of judged targets that are right; None if nothing is judged."""
+        return None if self.right is None or not self.judged else self.right / self.judged
+
+    @property
+    def sums(self) -> Mapping[str, float]:
+        """Sums over batches, in samples: ``right``, and ``left_out`` if targets are left out.
+
+        ``unjudged`` if no target can be judged, though those of other batches may.
+        """
+        if self.right is None:
+            return {} if self.judged else {UNJUDGED: float(self.samples)}
+        right, left_out = self.right * self.samples / max(1, self.targets), self.samples - self.weight
+        return {"right": right, **({LEFT_OUT: left_out} if left_out else {})}
+
+
+class Scores:
+    """The scores of all batches of a validation set, and their losses."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._loss = self._weight = 0.0
+        self._right = self._judged = 0
+
+    def add(self, loss: float, found: Score) -> None:
+        """Add a batch: its mean loss, and its score."""
+        self.samples += found.samples
+        self._weight += found.weight
+        self._loss += loss * found.weight
+        if found.right is not None:
+            self._right += found.right
+            self._judged += found.judged
+
+    def means(self) -> dict[str, float] | None:
+        """``loss``, and ``accuracy`` of classes; None without samples.
+
+        Raises UserError if the loss leaves out every sample.
+        """
+        if not self.samples:
+            return None
+        if not self._weight:
+            raise UserError(
+                "the loss leaves out every target of the validation set; give one with targets that count, "
+                "or no validation set"
+            )
+        means = {"loss": self._loss / self._weight}
+        return {**means, "accuracy": self._right / self._judged} if self._judged else means
+
+
+@torch.no_grad()
+def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
+    """The score of outputs against their targets, as a loss counts them."""
+    samples, everything = len(targets), targets.numel()
+    unknown = Score(samples, everything, None, everything)
+    if not isinstance(outputs, Tensor):
+        return unknown
+    if is_detector(loss) and outputs.numel() == everything == samples:
+        if bool(((targets != 0) & (targets != 1)).any()):
+            return unknown
+        return Score(samples, samples, int(((outputs > 0).flatten() == targets.flatten()).sum()), samples)
+    if not is_classes(outputs, targets):
+        return unknown
+    mask = counted(loss, targets)
+    if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may leave these out, and does not say so
+        return Score(samples, 0, None, everything)
+    right = int(((outputs.argmax(1) == targets) & mask).sum())
+    return Score(samples, int(mask.sum()), right, everything)

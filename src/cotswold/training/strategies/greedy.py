@@ -1,0 +1,68 @@
+"""Greedy training: stack after stack, the earlier ones frozen and computed on the fly.
+
+Knows: the order of stacks and the one call that trains a stack. Does not know: files, clocks, the terminal.
+Source: Coates et al. 2013, section 3; Hinton et al. 2006.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from cotswold.run import Metrics
+from cotswold.training.jobs.flops import greedy_flops
+from cotswold.training.parameters.base import Momenta
+from cotswold.training.strategies.stacks import StackStrategy, metrics_of
+
+
+class Greedy(StackStrategy):
+    """The strategy `greedy`: each phase trains one stack."""
+
+    @property
+    def flops(self) -> int:
+        """The update of the stack and the forward passes of those below, one picture."""
+        return greedy_flops([stack.geometry for stack in self.network.stacks], self.phase.part)
+
+    def describe(self) -> Mapping[str, object]:
+        """The stack's place, maps and weights."""
+        geometry = self.network.stacks[self.phase.part].geometry
+        return {
+            "stack": self.phase.part,
+            "input": str(geometry.input),
+            "output": str(geometry.output),
+            "parameters": geometry.filters.parameters,
+        }
+
+    def moving(self) -> Sequence[int]:
+        """The stack of the phase."""
+        return [self.phase.part]
+
+    @staticmethod
+    def momentum_name(stack: int) -> str:
+        """The same for every stack: one is trained at a time."""
+        return "momentum"
+
+    def momenta(self) -> Momenta:
+        """That of the phase's stack, once it has taken a step."""
+        return {self.momentum_name(self.phase.part): self.phase.part} if self.step > 0 else {}
+
+    def calibrate(self, pictures: Tensor) -> None:
+        """Set the stack's input gain and α; its momentum at rest."""
+        self.network.stacks[self.phase.part].calibrate(self._below(pictures))
+        self.holder.rest(self.moving())
+
+    def update(self, pictures: Tensor) -> Metrics:
+        """One step on the stack's filters and α."""
+        stack, rule = self.phase.part, self.rule(self.phase.part)
+        report = self.holder.step(stack, self._below(pictures), self.objective(stack), rule)
+        return metrics_of([report], rule.rate, pictures.shape[0])
+
+    def _below(self, pictures: Tensor) -> Tensor:
+        with torch.no_grad():
+            for stack in self.network.stacks[: self.phase.part]:
+                if stack.training:
+                    stack.eval()  # so that the norms of frozen filters are computed once
+                pictures = stack(pictures)
+        return pictures

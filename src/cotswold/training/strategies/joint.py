@@ -1,0 +1,77 @@
+"""Joint training: every stack at once, the sum of their objectives, back-propagated from the top.
+
+Knows: how gradients of the losses above reach a stack. Does not know: files, clocks, the terminal.
+Source: Coates et al. 2013, section 5.1 (the scaling runs) and footnote 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from cotswold.run import Metrics
+from cotswold.training.jobs.flops import joint_flops
+from cotswold.training.parameters.base import Momenta
+from cotswold.training.strategies.stacks import StackStrategy, metrics_of
+
+
+class Joint(StackStrategy):
+    """The strategy `joint`: all stacks move."""
+
+    @property
+    def flops(self) -> int:
+        """Every stack's update, its forward pass for the stacks above, and their gradient through it."""
+        return joint_flops([stack.geometry for stack in self.network.stacks])
+
+    def describe(self) -> Mapping[str, object]:
+        """The network's maps and weights."""
+        stacks = [stack.geometry for stack in self.network.stacks]
+        return {
+            "stack": "all",
+            "input": str(stacks[0].input),
+            "output": str(stacks[-1].output),
+            "parameters": self.parameters,
+        }
+
+    def moving(self) -> Sequence[int]:
+        """Every stack, from the lowest."""
+        return range(len(self.network.stacks))
+
+    @staticmethod
+    def momentum_name(stack: int) -> str:
+        """A name of its own for each stack."""
+        return f"momentum.{stack}"
+
+    def momenta(self) -> Momenta:
+        """Those of all stacks."""
+        return {self.momentum_name(index): index for index in self.moving()}
+
+    def calibrate(self, pictures: Tensor) -> None:
+        """Set each stack's input gain and α, from the bottom upwards; momenta at rest."""
+        self.holder.rest(self.moving())
+        with torch.no_grad():
+            for stack in self.network.stacks:
+                stack.calibrate(pictures)
+                pictures = stack(pictures)
+
+    def update(self, pictures: Tensor) -> Metrics:
+        """One step on all stacks, from the top down; all gradients are those before the step."""
+        inputs, reports = [pictures], []
+        with torch.no_grad():
+            for stack in self.network.stacks[:-1]:
+                inputs.append(stack(inputs[-1]))
+        upstream: Tensor | None = None
+        for index in reversed(self.moving()):
+            report = self.holder.step(
+                index,
+                inputs.pop(),
+                self.objective(index),
+                self.rule(index),
+                upstream=upstream,
+                input_gradient=index > 0,
+            )
+            upstream = report.input_gradient
+            reports.append(report)
+        return metrics_of(reports[::-1], self.rule(0).rate, pictures.shape[0])

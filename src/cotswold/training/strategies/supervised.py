@@ -1,0 +1,245 @@
+"""Supervised training of any network by SGD through autograd.
+
+Knows: targets, a loss, validation, early stopping. Does not know: where the network comes from, files,
+clocks, the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf, isfinite
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.checkpoint import IfThere, StateDict, StateValue
+from cotswold.errors import UserError
+from cotswold.optim import rate_at
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SupervisedTraining
+from cotswold.run import Metrics
+from cotswold.training.data.batches import weighted
+from cotswold.training.losses import Loss
+from cotswold.training.models import network_tensors
+from cotswold.training.nonfinite_loss import check_finite, remedy_of_scale, spoilt_sample
+from cotswold.training.scores import Scores, score
+from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.phases import Epochs, Phase, planned
+
+_HOST, _CUDA = "random", "random.cuda"
+"""Names under which a checkpoint has random states: dropout draws where the network is."""
+
+ValidationBatches = Callable[[], Iterable[Batch]]
+"""Gives the validation samples and targets anew, in batches."""
+
+
+class Supervised:
+    """The strategy `supervised`: SGD with momentum, one phase of epochs and one of each prolongation.
+
+    Validates after every epoch of ``epoch_steps`` steps, which leaves out what makes no whole batch.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        training: SupervisedTraining,
+        loss: Loss,
+        epochs: Sequence[Epochs],
+        epoch_steps: float,
+        validation: ValidationBatches,
+    ) -> None:
+        self.network, self.training, self.loss, self.validation = network, training, loss, validation
+        whole = int(epoch_steps)
+        self.phases = planned(epochs, lambda count: max(1, round(count * whole)), lambda steps: whole)
+        self.optimiser = torch.optim.SGD(
+            [parameter for parameter in network.parameters() if parameter.requires_grad],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+        )
+        self._momenta: list[Tensor] = []
+        for parameter in self.optimiser.param_groups[0]["params"]:
+            self._momenta.append(torch.zeros_like(parameter))
+            self.optimiser.state[parameter]["momentum_buffer"] = self._momenta[-1]
+        self.best_loss = inf
+        self.is_best = False
+        self._epochs_without = 0
+        self._device = torch.device(training.device)
+        torch.manual_seed(training.seed)
+        self.enter(0, 0)
+
+    @property
+    def parameters(self) -> int:
+        """The weights of the network, also of those that stay as they are."""
+        return sum(parameter.numel() for parameter in self.network.parameters())
+
+    @property
+    def phase(self) -> Phase:
+        """The phase at hand."""
+        return self.phases[self._phase]
+
+    @property
+    def flops(self) -> int:
+        """Forward and both gradients of every product, one sample, as the network's plan has them."""
+        flops: int = self.network.update_flops  # type: ignore[assignment]  # torch types attributes loosely
+        return flops
+
+    def describe(self) -> Mapping[str, object]:
+        """The network's layers and weights."""
+        layers = self.network.layers
+        assert isinstance(layers, nn.Sequential), "a network of a recipe"
+        return {
+            "stack": "layers",
+            "layers": [repr(layer) for layer in layers],
+            "parameters": self.parameters,
+        }
+
+    def enter(self, phase: int, step: int) -> None:
+        """Stand before a step of a phase."""
+        self._phase, self._step = phase, step
+
+    def begin(self, batches: Iterator[Batch]) -> None:
+        """Patience begins anew in a prolongation; momentum, and the best loss so far, stay."""
+        if self.phase.prolongation:
+            self._epochs_without = 0
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The network's outputs."""
+        found: Tensor = self.network(inputs)
+        return found
+
+    def learn(self) -> None:
+        """Put the network into training mode."""
+        self.network.train()
+
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        """One step of SGD."""
+        batch, training = next(batches), self.training
+        targets = needed(batch.targets)
+        steps = self.phase.steps
+        assert steps is not None, "epochs are counted"
+        rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.learn()
+        self.optimiser.zero_grad(set_to_none=True)
+        with one_type(self.network, batch):
+            outputs = self.outputs(batch.inputs)
+            loss = weighted(self.loss, outputs, batch)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.optimiser.step()
+        self._step += 1
+        found = score(self.loss, outputs, targets)
+        details = {} if found.accuracy is None else {"accuracy": found.accuracy}
+        value, remedy = float(loss.detach()), ""
+        if not isfinite(value):
+            remedy = spoilt_sample(batch) or remedy_of_scale(batch)
+        return Metrics(value, len(targets), {**details, "rate": rate}, found.weight, remedy)
+
+    @torch.no_grad()
+    def validate(self) -> Metrics | None:
+        """Loss, and accuracy where targets are classes, on validation samples; remembers the best."""
+        self.network.eval()
+        scores = Scores()
+        for batch in self.validation():
+            targets = needed(batch.targets)
+            outputs = self.outputs(batch.inputs)
+            loss = float(weighted(self.loss, outputs, batch))
+            if not isfinite(loss):
+                check_finite(batch, "the validation set")
+            scores.add(loss, score(self.loss, outputs, targets))
+        means = scores.means()
+        if means is None:
+            return None
+        loss = means.pop("loss")
+        self.is_best = loss < self.best_loss
+        self._epochs_without = 0 if self.is_best else self._epochs_without + 1
+        self.best_loss = min(loss, self.best_loss)
+        return Metrics(loss, scores.samples, means)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether patience has run out."""
+        patience = self.training.patience
+        return patience is not None and self._epochs_without >= patience
+
+    def state_dict(self) -> StateDict:
+        """Weights, momenta, random states of dropout, what early stopping remembers."""
+        state: dict[str, StateValue] = dict(self.tensors())
+        if self._device.type == "cuda":
+            state[_CUDA] = IfThere(torch.cuda.get_rng_state(self._device))
+        state["best_loss"] = None if self.best_loss == inf else self.best_loss
+        state["epochs_without"] = self._epochs_without
+        return state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What of the state is tensors, wherever the network is."""
+        momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
+        return {**network_tensors(self.network), **momenta, _HOST: torch.get_rng_state()}
+
+    def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
+        """Take over random states and the memory of early stopping.
+
+        A checkpoint that was written without a device gives a seed for it.
+        """
+        drawn, on_device = state[_HOST], state.get(_CUDA)
+        assert isinstance(drawn, Tensor), "as in state_dict"
+        torch.set_rng_state(drawn)
+        if isinstance(on_device, IfThere):
+            torch.cuda.set_rng_state(on_device.tensor, self._device)
+        elif self._device.type == "cuda":
+            generator = torch.Generator().set_state(drawn)
+            with torch.cuda.device(self._device):
+                torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
+        best, without = state["best_loss"], state["epochs_without"]
+        self.best_loss = best if isinstance(best, float) else inf
+        self._epochs_without = without if isinstance(without, int) else 0
+
+
+def supervised_training(recipe: Recipe) -> SupervisedTraining:
+    """The `[training]` of a recipe whose strategy is `supervised`."""
+    assert isinstance(recipe.training, SupervisedTraining), "the table chose by the strategy"
+    return recipe.training
+
+
+@contextmanager
+def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
+    """Raises UserError in the place of torch's error where samples or targets are of another type than the
+    parameters."""
+    try:
+        yield
+    except RuntimeError as error:
+        own = {each.dtype for each in network.parameters() if each.is_floating_point()}
+        name, said = type(network).__name__, str(error)
+        if "'indices'" in said:
+            raise UserError(
+                f"an embedding of {name} takes whole numbers, and was given others ({said}); give "
+                "samples.long()"
+            ) from error
+        for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
+            if not own or not isinstance(given, Tensor) or given.dtype in own:
+                continue
+            is_whole = not (given.is_floating_point() or given.is_complex())
+            if is_whole and not _OF_TYPES[what].search(said):  # whole numbers may be classes, or indices
+                continue
+            theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
+            raise UserError(
+                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({said}); give "
+                f"{what}.to(torch.{ours}){'' if is_whole else f', or module.to(torch.{theirs})'}"
+            ) from error
+        raise
+
+
+_OF_TYPES = {
+    "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
+    "targets": re.compile("Found dtype|can't be cast"),
+}
+"""What torch says of whole numbers in a place where it wants others."""
+
+
+def needed(targets: Tensor | None) -> Tensor:
+    """The targets, which the recipe's schema has made sure of."""
+    assert targets is not None, "a supervised run reads labelled data"
+    return targets

@@ -1,0 +1,61 @@
+"""Supervised training by all ranks of a mesh.
+
+Knows: which part of every picture, weight and momentum is this rank's. Does not know: how layers compute over
+ranks (`mesh.partition`), files, clocks, the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from cotswold.checkpoint import StateDict, StateValue, TensorPart
+from cotswold.geometry import Box
+from cotswold.mesh.modules.parameters import own_box
+from cotswold.recipe.schema import SupervisedTraining
+from cotswold.training.losses import Loss
+from cotswold.training.strategies.phases import Epochs
+from cotswold.training.strategies.supervised import Supervised, ValidationBatches
+
+
+class SupervisedOnMesh(Supervised):
+    """The strategy `supervised` on a grid of ranks, with a network that `mesh.partition` made.
+
+    ``spread`` makes of a batch's inputs what that network takes.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        training: SupervisedTraining,
+        loss: Loss,
+        epochs: Sequence[Epochs],
+        epoch_steps: float,
+        validation: ValidationBatches,
+        *,
+        spread: Callable[[Tensor], Any],
+    ) -> None:
+        super().__init__(network, training, loss, epochs, epoch_steps, validation)
+        self._spread = spread
+
+    def outputs(self, inputs: Tensor) -> Any:
+        """The network's outputs, whole on every rank."""
+        return self.network(self._spread(inputs))
+
+    def state_dict(self) -> StateDict:
+        """This rank's parts of weights and momenta, and what all ranks have alike."""
+        return {
+            name: _part(value) if isinstance(value, Tensor) else value
+            for name, value in super().state_dict().items()
+        }
+
+
+def _part(values: Tensor) -> StateValue:
+    """What this rank has of a tensor, and where it lies in the whole."""
+    if not isinstance(values, DTensor):
+        return values.detach()
+    part, box, shape = values.to_local().detach(), own_box(values), tuple(values.shape)
+    return part if box == Box.whole(shape) else TensorPart(part, box, shape)

@@ -1,0 +1,349 @@
+"""The runner of replicas: no common step; time is counted in samples.
+
+Knows: when to validate, to save and to end, what a checkpoint says of replicas. Does not know: which
+processes learn, what is done with events, the terminal.
+
+Checkpoints are numbered by the samples that count. When one is due servers keep a state behind markers, which
+is read and written while replicas go on; before a stop nobody is handed samples until all that were are
+settled. In both cases the vectors have exactly what the ledger says, and any number of replicas and servers
+goes on from there: what was in hand is computed again. Beside the servers' copy this process has one of the
+vectors, until it is written. After each epoch an evaluator, a process of its own, judges what it pulls; what
+it judged best is saved, and where nothing better comes for `training.patience` times the run ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from math import isfinite
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cotswold.checkpoint import Checkpoint
+from cotswold.errors import CheckpointError
+from cotswold.optim.schedule import BySamples
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.replicas.evaluator import Evaluator, EvaluatorError
+from cotswold.replicas.replicas import Replicas
+from cotswold.replicas.snapshot import Snapshot
+from cotswold.run import Metrics, Recorder
+from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.models import layer_names, network_tensors
+from cotswold.training.trainers.async_checkpoint import VECTOR, Saving
+from cotswold.training.trainers.async_status import Showing
+from cotswold.training.trainers.early_stopping import Validations
+from cotswold.training.trainers.pushes import Pushes
+from cotswold.training.trainers.refusals import Refusals, kinds, said
+from cotswold.training.trainers.sync import position_from
+from cotswold.training.trainers.windows import Windows
+from cotswold.wire.lifecycle import Learnt
+
+POLL_SECONDS = 0.2
+_POINT = "x"
+_WHY = "cluster_disk in events.jsonl"
+_WHY_OF_CLUSTER = "events.jsonl in the folder of the servers' host"
+"""Where it is said why a disk is late."""
+Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
+"""Starts processes; with what to go on from, if anything."""
+
+
+class ReplicaRuns:
+    """Replicas that learn, until they are told to stop."""
+
+    def __init__(
+        self,
+        open_replicas: Open,
+        flat: FlatModule,
+        samples: int,
+        training: DownpourTraining,
+        recorder: Recorder,
+        describe: Mapping[str, object],
+    ) -> None:
+        """``flat``: the network, which is filled where it is written; ``samples``: of an epoch; ``describe``:
+        what events say of it."""
+        self._open, self._flat, self._samples = open_replicas, flat, samples
+        self._training, self._recorder, self._describe = training, recorder, describe
+        self._ledger: Samples | None = None
+        self._snapshot: Snapshot | None = None
+        self._is_finished = False
+        self._nothing_left: str | None = None
+        """Why there is nothing to train, where a run is resumed."""
+        self._is_prolonged = False
+        """Whether it is asked for more epochs than when its checkpoint was written."""
+        self._ended: str | None = None
+        """Why, before its epochs were over."""
+        self._validations = Validations(recorder, training.patience)
+        self._refusals = Refusals(training.batch_size)
+        self._saved = 0
+        self._sent = 0
+        self._replicas = 0
+        """That had joined when means were told."""
+        self._untold = 0
+        """Metrics since means were told."""
+        self._windows = Windows()
+        self._pushes = Pushes(layer_names(flat.module))
+        self._schedule = BySamples(
+            *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
+        )
+
+    @property
+    def number(self) -> int:
+        """Samples that count so far: what checkpoints are numbered by."""
+        return 0 if self._ledger is None else self._ledger.total.counted
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, with the weights of the last checkpoint."""
+        return self._flat.module
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the network has."""
+        return sum(each.numel() for each in self._flat.module.parameters())
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        position, kept = position_from(checkpoint.state), checkpoint.state.get("strategy")
+        if not isinstance(kept, dict) or not isinstance(kept.get("vectors"), list):
+            raise CheckpointError(f"{checkpoint.path} says nothing of replicas; it is of another version")
+        for name, tensor in network_tensors(self._flat.module).items():
+            checkpoint.read_into(name, tensor)
+        vectors = {_POINT: self._flat.vector.clone()}
+        for name in map(str, kept["vectors"]):
+            vectors[name] = torch.empty_like(self._flat.vector)
+            checkpoint.read_into(f"{VECTOR}{name}", vectors[name])
+        snapshot = Snapshot.of(kept, self._samples, vectors)
+        ledger = snapshot.ledger
+        self._validations.load(kept)
+        self._pushes.load(kept.get("pushed"))
+        self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
+        self._is_finished = kept.get("is_finished") is True
+        has_more = self._is_prolonged = self._training.epochs > int(kept["epochs"])
+        is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
+        if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
+            self._is_finished, self._validations.without = False, 0
+        self._nothing_left = self._why_nothing_left(ledger.epoch, kept)
+        if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
+            ledger.is_stopped = False
+            ledger.next_epoch()
+
+    def _why_nothing_left(self, epoch: int, kept: Mapping[str, object]) -> str | None:
+        """In words; ``epoch``: the one that the run is in, from 0; None where something is left."""
+        asked = self._training.epochs
+        if self._is_finished and kept["ended"] is not None:
+            return (
+                f"the run ended before ({kept['ended']}); ask for more epochs, or another training.patience"
+            )
+        had = epoch + 1 if self._is_finished else epoch
+        if not self._is_finished and had < asked:
+            return None
+        if had == asked:
+            return f"the run has had its {had} epochs; ask for more, by training.epochs"
+        return (
+            f"the run has had {had} epochs, and training.epochs is {asked} now; ask for more than {had}, or "
+            "leave it out"
+        )
+
+    def run(self) -> bool:
+        """Learn to the end (True) or until a stop is asked for (False); saves in both cases.
+
+        Raises EvaluatorError where nothing can be judged, once it has saved.
+        """
+        recorder, is_new = self._recorder, self._snapshot is None
+        unjudged: EvaluatorError | None = None
+        if self._nothing_left is not None:
+            recorder.event("nothing_left", why=self._nothing_left)
+            return True
+        if is_new:
+            recorder.event("stack", **self._describe)
+        if self._is_prolonged:
+            recorder.event("prolonged", epochs=[float(self._training.epochs)])
+        with (
+            Saving(recorder, self._flat) as saving,
+            self._open(self._snapshot) as replicas,
+        ):
+            self._snapshot = None  # it is on the servers
+            self._ledger = replicas.ledger
+            self._saving = saving
+            recorder.sent_bytes = lambda: self._take_sent(replicas)
+            showing = Showing(replicas, recorder, self._training.epochs)
+            if is_new and replicas.evaluator is not None:
+                replicas.evaluator.begin(0, replicas.read())
+            try:
+                finished = self._learn(replicas, showing)
+                if replicas.evaluator is not None:
+                    with showing.during("judging the last parameters"):
+                        self._judge_last(replicas.evaluator, is_over=finished)
+            except EvaluatorError as error:
+                unjudged, finished = error, False
+                replicas.pause()
+            self._warn(replicas)
+            if finished:
+                totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
+                why = {} if self._ended is None else {"why": self._ended}
+                known = {**totals, **self._known(), **self._pushes.said, **why}
+                recorder.event("stack_end", stack="layers", step=self.number, **known)
+            with showing.during("saving a checkpoint"):
+                self._tell_saved(saving.wait())
+                if finished or self.number != self._saved:
+                    self._save(replicas.snapshot(), is_finished=finished)
+                self._tell_saved(saving.wait())
+        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.limited:
+            raise unjudged
+        return finished
+
+    def _learn(self, replicas: Replicas, showing: Showing) -> bool:
+        recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
+        recorder.restart_means(0.0)
+        while not replicas.is_over:
+            for learnt in replicas.proceed(POLL_SECONDS):
+                self._count(learnt, replicas.flops[1])
+            if recorder.means_due:
+                self._tell_means(replicas)
+            if evaluator is not None:
+                self._validations.tell(evaluator.take(), evaluator, self._saving)
+                if replicas.ledger.epoch != epoch and not evaluator.is_busy:
+                    epoch = replicas.ledger.epoch
+                    evaluator.begin(self.number)
+            if refused := self._refusals.all_of(replicas.ledger.total):
+                what = f"servers refused all of the last {refused} samples ({kinds(replicas.count())})"
+                raise recorder.diverged(what, f"sample {self.number}")
+            if self._validations.is_enough:
+                self._ended = f"no better validation {self._validations.patience} times"
+                with showing.during("ending: validation gets no better"):
+                    replicas.pause()
+                break
+            if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
+                recorder.stop.limited = True
+            if recorder.stop.signal is not None or recorder.stop.limited:
+                with showing.during("stopping: what is in hand is finished first"):
+                    replicas.pause()
+                for learnt in replicas.proceed(POLL_SECONDS):  # what was in hand is said now
+                    self._count(learnt, replicas.flops[1])
+                self._tell_means(replicas)
+                return False
+            self._save_if_due(replicas)
+        for learnt in replicas.finish() if replicas.is_over else replicas.proceed(0.0):
+            self._count(learnt, replicas.flops[1])
+        self._tell_means(replicas)
+        return True
+
+    def _judge_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
+        """Where the run is over, hear what is under way and judge what it has come to; a stop waits for
+        none."""
+        self._validations.tell(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
+        if is_over:
+            evaluator.begin(self.number)
+            self._validations.tell(evaluator.wait(), evaluator, self._saving)
+
+    # ---- events
+
+    def _count(self, learnt: Learnt, flops: int) -> None:
+        if not isfinite(learnt.value):  # of which servers take nothing, and others something, it may be
+            self._recorder.count(learnt.samples, flops * learnt.samples)
+            return
+        sums = dict(learnt.details)
+        weight = learnt.samples - sums.get(LEFT_OUT, 0.0)
+        judged = weight - sums.get(UNJUDGED, 0.0)
+        details = {"accuracy": sums["right"] / judged} if "right" in sums and judged else {}
+        metrics = Metrics(learnt.value / (weight or 1.0), learnt.samples, details, weight)
+        self._recorder.add(metrics, flops, f"sample {self.number}")
+        self._pushes.add(learnt.pushed)
+        self._pushes.count(learnt.pushes, learnt.samples)
+        self._untold += 1
+
+    def _known(self) -> dict[str, object]:
+        """What became of samples."""
+        assert self._ledger is not None, "it learns"
+        return {name: value for name, value in vars(self._ledger.total).items() if value}
+
+    def _tell_means(self, replicas: Replicas) -> None:
+        self._recorder.account.samples = self.number  # what was told of counts nothing until servers have it
+        assert self._ledger is not None, "it learns"
+        if warning := self._refusals.warning(self._ledger.total, replicas.count):
+            self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
+        if not self._untold:
+            return
+        self._untold = 0
+        counts, status = replicas.count(), replicas.status()
+        updates = max(1, sum(each.updates for each in counts))
+        staleness = sum(each.staleness * each.updates for each in counts) / updates
+        self._recorder.account.staleness = staleness
+        self._replicas = status.replicas or self._replicas  # none is left at the end
+        total = status.account
+        at = total.counted + total.torn + total.refused + total.left_out
+        self._recorder.event(
+            "step",
+            stack="layers",
+            step=self.number,
+            at=at,
+            of=self._training.epochs * self._samples,
+            **{name: value for name, value in self._known().items() if name != "handed_out"},
+            **self._recorder.means(0.0).values,
+            training_seconds=self._recorder.seconds,
+            epoch=status.epoch,
+            replicas=self._replicas,
+            staleness=staleness,
+            staleness_most=max((each.staleness_most for each in counts), default=0),
+            **({"refused_why": kinds(counts)} if total.refused or total.torn else {}),
+            waiting_bytes=sum(each.waiting for each in counts),
+            server_cpu_seconds=sum(each.cpu_seconds for each in counts),
+            applying_seconds=sum(each.applying_seconds for each in counts),
+            updates=updates,
+            rate=self._schedule.rate(self._training.learning_rate, at),
+            **self._windows.said(counts),
+            **self._pushes.said,
+        )
+
+    def _warn(self, replicas: Replicas) -> None:
+        """The end of the run says what people may not have seen."""
+        assert self._ledger is not None, "it has learnt"
+        counts = replicas.count()
+        self._windows.said(counts)
+        where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
+        warnings = [said(self._ledger.total, counts), self._windows.warning(where) or ""]
+        if any(warnings):
+            self._recorder.warn("; ".join(filter(None, warnings)))
+
+    def _take_sent(self, replicas: Replicas) -> int:
+        before, self._sent = self._sent, replicas.status().sent_bytes
+        return self._sent - before
+
+    # ---- checkpoints
+
+    def _save_if_due(self, replicas: Replicas) -> None:
+        """Have a checkpoint begun, taken, or told of, whatever is next."""
+        self._tell_saved(self._saving.take())
+        if self._saving.is_busy:
+            return
+        if replicas.is_frozen:
+            self._save(replicas.take_checkpoint(), is_finished=False)
+        elif self._recorder.save_due and self.number != self._saved:
+            replicas.begin_checkpoint()
+
+    def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
+        """Begin to write what a run goes on from."""
+        number = self._recorder.account.samples = snapshot.ledger.total.counted
+        state: dict[str, object] = {
+            "strategy": {
+                **snapshot.said(),
+                **self._validations.state(),
+                "is_finished": is_finished,
+                "epochs": self._training.epochs,
+                "patience": self._training.patience,
+                "ended": self._ended,
+                "pushed": self._pushes.bytes,
+            },
+            "position": {"phase": 0, "step": number, "total": number},
+        }
+        others = {name: vector for name, vector in snapshot.vectors.items() if name != _POINT}
+        self._saving.save(number, snapshot.vectors[_POINT], others, state)
+
+    def _tell_saved(self, written: Sequence[tuple[int, Path]]) -> None:
+        for number, path in written:
+            self._recorder.event("checkpoint", step=number, path=path.name)
+            self._saved = number

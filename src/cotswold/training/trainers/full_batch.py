@@ -1,0 +1,414 @@
+"""The runner of evaluations: an optimiser that asks for value and gradient over the whole training set.
+
+Knows: iterations, when to validate and to end, what a checkpoint says of an optimisation. Does not know:
+methods, which processes compute, the terminal.
+
+Checkpoints are numbered by iterations and hold the method between two of them: its values, and the vectors
+that it names. A stop that comes inside an iteration ends it at the next portion; the run goes on from where
+that iteration began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.checkpoint import Checkpoint, Piece
+from cotswold.errors import CheckpointError, CotswoldError, DivergedError
+from cotswold.optim import Convergence, Iteration, MethodState
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder
+from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.full_batch.local import Share
+from cotswold.training.models import network_tensors
+from cotswold.training.trainers.sync import position_from
+
+SHOW_SECONDS = 1.0
+"""Progress inside an evaluation is shown so often."""
+_POINT = "x"
+_VECTOR = "vector."
+
+
+class Method(Protocol):
+    """What the runner drives."""
+
+    def step(self) -> Iteration:
+        """One iteration."""
+        ...
+
+    def settle(self) -> None:
+        """Do what waits for the next evaluation: after it the point is that of the last iteration."""
+        ...
+
+    def state(self) -> MethodState:
+        """Between two iterations: everything that a later process needs to go on with the same bits."""
+        ...
+
+    def load(self, values: Mapping[str, object]) -> None:
+        """Go on from such values, once the vectors are back."""
+        ...
+
+
+class Place(Protocol):
+    """Where the whole set is computed: this process, or a cluster."""
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Of one pattern: the value, and the gradient with it."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many are alive."""
+        ...
+
+    def listen(self, look: Callable[[Share], None]) -> None:
+        """Have this hear after every portion; what it raises ends the evaluation."""
+        ...
+
+    def state(self) -> Mapping[str, object]:
+        """What resume needs besides vectors, as JSON keeps it."""
+        ...
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from such a state."""
+        ...
+
+    def read(self, name: str) -> Tensor:
+        """A vector ``(size,)``, as it is now."""
+        ...
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set a vector, a new or an old one."""
+        ...
+
+    def validate(self) -> Mapping[str, float] | None:
+        """Means over the patterns for validation, at the point."""
+        ...
+
+
+class _StoppedError(Exception):
+    """A stop was asked for inside an iteration."""
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The best validation so far."""
+
+    loss: float = inf
+    number: int = 0
+    point: Tensor | None = None
+    """The point that was judged, until it is written with the next checkpoint."""
+
+
+class Evaluations:
+    """One method on one place, driven iteration by iteration."""
+
+    def __init__(
+        self,
+        place: Place,
+        method: Method,
+        flat: FlatModule,
+        training: BatchTraining,
+        recorder: Recorder,
+        describe: Mapping[str, object],
+    ) -> None:
+        """``flat``: the network, which is filled where it is written or judged; ``describe``: what events
+        say of it."""
+        self._place, self._method, self._flat = place, method, flat
+        self._training, self._recorder, self._describe = training, recorder, describe
+        self._number = self._evaluations = self._slopes = 0
+        self._best = _Best()
+        self._without = 0  # validations since the best
+        # values over other patterns are not comparable
+        stall_iterations = 0 if training.chooses else training.stall_iterations
+        self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
+        self._ended: str | None = None
+        self._gradient_norm, self._failure = inf, ""  # of the last iteration
+        self._is_new = True
+        self._shown = -inf
+        self._asked = 0  # evaluations and slopes, those of the iteration that goes on, too
+        self._since = recorder.clock()  # when the evaluation began that goes on
+        self._taken: dict[int, float] = {}  # seconds of the newest evaluation, by number of its portions
+        self._validation_seconds = 0.0
+        place.listen(self._look)
+
+    @property
+    def number(self) -> int:
+        """Iterations so far: what checkpoints are numbered by."""
+        return self._number
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the network has."""
+        return sum(each.numel() for each in self.network.parameters())
+
+    @property
+    def network(self) -> nn.Module:
+        """The network, filled with the point of the last checkpoint, validation or resumption."""
+        return self._flat.module
+
+    # ---- checkpoints
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        position, kept = position_from(checkpoint.state), checkpoint.state.get("strategy")
+        if not isinstance(kept, dict) or not isinstance(kept.get("vectors"), list):
+            raise CheckpointError(f"{checkpoint.path} says nothing of a method; it is of another version")
+        for name, tensor in network_tensors(self.network).items():
+            checkpoint.read_into(name, tensor)
+        self._place.write(_POINT, self._flat.vector)
+        for name in map(str, kept["vectors"]):
+            if name != _POINT:
+                value = self._flat.vector.new_empty(self._flat.vector.shape)
+                checkpoint.read_into(f"{_VECTOR}{name}", value)
+                self._place.write(name, value)
+        self._method.load(_table(kept, "method"))
+        self._place.load(_table(kept, "place"))
+        best = kept.get("best_loss")
+        self._best = _Best(best if isinstance(best, float) else inf)
+        self._without = int(kept.get("without", 0))
+        if kept.get("convergence"):
+            self._convergence.load(_table(kept, "convergence"))
+        self._number = position.total
+        self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
+        self._asked = self._evaluations + self._slopes
+        ended, norm = kept.get("ended"), kept.get("gradient_norm")
+        self._ended = ended if isinstance(ended, str) else None
+        self._gradient_norm = norm if isinstance(norm, float) else inf
+        self._is_new = False
+
+    def _fill(self) -> None:
+        """Bring the network to the point."""
+        self._flat.vector.copy_(self._place.read(_POINT))
+
+    def _checkpoint(self) -> tuple[int, Iterator[Piece], dict[str, object], str]:
+        kept = self._method.state()
+        state: dict[str, object] = {
+            "strategy": {
+                "method": dict(kept.values),
+                "vectors": list(kept.vectors),
+                "place": dict(self._place.state()),
+                "best_loss": None if self._best.loss == inf else self._best.loss,
+                "without": self._without,
+                "convergence": dict(self._convergence.state()),
+                "evaluations": self._evaluations,
+                "slopes": self._slopes,
+                "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
+                "ended": self._ended,
+            },
+            "position": {"phase": 0, "step": self._number, "total": self._number},
+        }
+        return self._number, self._pieces(kept.vectors), state, f"iteration {self._number}"
+
+    def _pieces(self, vectors: tuple[str, ...]) -> Iterator[Piece]:
+        self._fill()
+        for name, tensor in network_tensors(self.network).items():
+            yield Piece(name, tensor)
+        for name in vectors:
+            if name != _POINT:
+                yield Piece(f"{_VECTOR}{name}", self._place.read(name))
+
+    def _save(self) -> None:
+        self._save_best()  # first, or a kill between the two would lose it
+        path = self._recorder.save(*self._checkpoint())
+        self._recorder.event("checkpoint", step=self._number, path=path.name)
+
+    def _save_best(self) -> None:
+        best, vector = self._best, self._flat.vector
+        if best.point is None:
+            return
+        position = {"phase": 0, "step": best.number, "total": best.number}
+        now = vector.clone()  # in one process the network's vector is the point itself
+        vector.copy_(best.point)
+        try:
+            pieces = (Piece(name, each) for name, each in network_tensors(self.network).items())
+            where = f"iteration {best.number}"
+            self._recorder.save_best(best.number, pieces, {"position": position}, where)
+        finally:
+            vector.copy_(now)
+        self._best = replace(best, point=None)
+
+    # ---- running
+
+    def run(self) -> bool:
+        """Optimise to the end (True) or until a stop is asked for (False); saves in both cases."""
+        if self._is_new:
+            self._recorder.event("stack", **self._describe)
+            self._validate()
+        elif self._ended is not None and not self._may_go_on():
+            self._recorder.event("nothing_left", why=f"the run ended before ({self._ended})")
+            return True
+        self._ended = None
+        while (why := self._over()) is None:
+            if self._wanted(self._expected_seconds()):
+                self._save()
+                return False
+            if self._recorder.save_due or self._is_first:
+                self._save()
+            try:
+                self._iterate()
+            except _StoppedError:
+                self._save()
+                return False
+            except DivergedError:  # the point itself is of no use; the last checkpoint may be
+                raise
+            except Exception:  # a worker's error, no workers: what the iteration began from is still there
+                with suppress(CotswoldError):  # but for what a lost server had
+                    self._save()
+                raise
+        self._ended = why
+        self._recorder.event("stack_end", stack="layers", step=self._number, why=why, **self._totals())
+        self._save()
+        return True
+
+    def _may_go_on(self) -> bool:
+        """Whether a run that has ended is asked for more than it had."""
+        assert self._ended is not None, "it has ended"
+        return self._over() is None and not self._ended.startswith(_NO_STEP)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether an iteration is done and none saved: a parameter server may die long before one is due."""
+        return self._number == 1 and not self._recorder.checkpoints.paths()
+
+    def _expected_seconds(self) -> float:
+        """What the next iteration takes at the least, if evaluations take as long as they did."""
+        judged = (self._number + 1) % self._training.validate_every == 0
+        return max(self._taken.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
+
+    def _wanted(self, ahead_seconds: float) -> bool:
+        """Whether a stop is asked for, or the limit would be passed in so many seconds."""
+        recorder = self._recorder
+        if recorder.stop.signal is None and recorder.limit_within(ahead_seconds):
+            recorder.stop.limited = True
+        return recorder.stop.signal is not None or recorder.stop.limited
+
+    def _look(self, share: Share) -> None:
+        recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
+        now = recorder.clock()
+        taken = now - self._since
+        if share.finished:
+            self._asked += 1
+            self._taken[share.of], self._since = taken, now
+            recorder.count(share.samples, flops * share.samples)
+            if (drawn := share.drawn) is not None:
+                counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
+                recorder.event("draw", draw=drawn.number, **counted)
+            return
+        if share.of and now - self._shown >= SHOW_SECONDS:  # on a cluster they are dealt a moment later
+            self._shown = now
+            recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
+        if self._wanted(max(0.0, self._taken.get(share.of, 0.0) - taken)):
+            recorder.count(share.samples, flops * share.samples)
+            raise _StoppedError
+
+    def _iterate(self) -> None:
+        recorder = self._recorder
+        began, account = recorder.clock(), recorder.account
+        self._since = began
+        samples_before, flops_before = account.samples, account.flops
+        found = self._method.step()
+        if not isfinite(found.value) or not isfinite(found.gradient_norm):
+            what = "objective" if not isfinite(found.value) else "gradient"
+            raise recorder.diverged(f"the {what} became no number", f"iteration {self._number + 1}")
+        self._number += 1
+        self._evaluations += found.evaluations
+        self._slopes += found.partial_evaluations
+        self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
+        self._convergence.hear(found)
+        seconds = max(recorder.clock() - began, 1e-9)
+        data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
+        notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
+        recorder.event(
+            "step",
+            stack="layers",
+            step=self._number,
+            at=self._number,
+            of=self._training.iterations,
+            loss=found.value,
+            **data_loss,
+            gradient_norm=found.gradient_norm,
+            rate=found.step,
+            evaluations=self._evaluations,
+            slopes=self._slopes,
+            set=found.patterns,
+            counted=found.samples,
+            flops=account.flops,
+            training_seconds=recorder.seconds,
+            pictures_per_second=(account.samples - samples_before) / seconds,
+            gflops=(account.flops - flops_before) / seconds / 1e9,
+            workers=self._place.workers,
+            interval_seconds=seconds,
+            interval_steps=1,
+            **{name: why for name, why in notes.items() if why is not None},
+        )
+        if self._number % self._training.validate_every == 0:
+            self._validate()
+
+    def _validate(self) -> None:
+        began = self._recorder.clock()
+        self._method.settle()
+        found = self._place.validate()
+        self._validation_seconds = self._recorder.clock() - began
+        if found is None:
+            return
+        better = found["loss"] < self._best.loss
+        self._without = 0 if better else self._without + 1
+        if better:
+            point = self._place.read(_POINT).clone() if self._number else None
+            self._best = _Best(found["loss"], self._number, point)
+        self._recorder.event(
+            "validation",
+            stack="layers",
+            step=self._number,
+            at=self._number,
+            evaluations=self._evaluations,
+            flops=self._recorder.account.flops,
+            training_seconds=self._recorder.seconds,
+            **found,
+        )
+
+    def _over(self) -> str | None:
+        """Why the run is at its end; None where it is not."""
+        training = self._training
+        if self._number >= training.iterations:
+            return _ITERATIONS
+        if training.evaluations is not None and self._evaluations >= training.evaluations:
+            return _EVALUATIONS
+        if training.flops is not None and self._recorder.account.flops >= training.flops:
+            return _FLOPS
+        if training.patience is not None and self._without >= training.patience:
+            return f"no better validation {training.patience} times"
+        if self._failure:
+            return f"{_NO_STEP}: {self._failure}"
+        if self._gradient_norm <= training.tolerance:
+            return _TOLERANCE
+        if self._convergence.reached:
+            return _CONVERGED
+        return None
+
+    def _totals(self) -> dict[str, object]:
+        account = self._recorder.account
+        return {"samples": account.samples, "flops": account.flops, "evaluations": self._evaluations}
+
+
+_ITERATIONS = "as many iterations as training.iterations says"
+_EVALUATIONS = "as many evaluations as training.evaluations says"
+_FLOPS = "as many FLOPs as training.flops says"
+_TOLERANCE = "the gradient's norm is at most training.tolerance"
+_NO_STEP = "no step goes down any more"
+_CONVERGED = "converged: training.stall_iterations in a row made no progress that rounding shows"
+
+
+def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:
+    found = kept.get(name)
+    if not isinstance(found, dict):
+        raise CheckpointError(f"the checkpoint says nothing of the {name}; it is of another version")
+    return found

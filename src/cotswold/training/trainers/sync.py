@@ -1,0 +1,304 @@
+"""The runner of steps in common: mini-batches on one process, or on ranks that take every step together.
+
+Knows: phases and steps, when to validate, what a checkpoint says of its place. Does not know: any one
+strategy, what is done with events, the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
+from cotswold.checkpoint import state_dict as states
+from cotswold.errors import CheckpointError, CotswoldError, MachineError
+from cotswold.host import raise_on_all
+from cotswold.run import Recorder
+from cotswold.training.distributed import SOLO, Team
+from cotswold.training.strategies.base import Batches, Strategy
+from cotswold.training.strategies.phases import Phase
+from cotswold.training.strategies.validate import check_state, check_verbs, measured, placed
+from cotswold.training.trainers.fetching import Drawn, Fetching
+
+EVENTS_LEAST = 60
+"""Events of a phase at least, however short it is: the points of its curves."""
+
+
+RANDOM = "random"
+"""What checkpoints call torch's random state on the CPU, which a strategy brings or the runner adds."""
+
+
+@dataclass
+class Position:
+    """Where in the run the next step is."""
+
+    phase: int = 0
+    step: int = 0
+    total: int = 0
+    """Steps taken in all phases."""
+
+
+@dataclass
+class Synchronous:
+    """One strategy and its batches, driven step by step."""
+
+    strategy: Strategy
+    batches: Batches
+    recorder: Recorder
+    team: Team = SOLO
+    position: Position = field(default_factory=Position)
+    is_served: bool = False
+    """Whether data servers make the batches, so that they may come no more."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError where the strategy lacks a verb."""
+        check_verbs(self.strategy)
+        self._fetching: Fetching | None = None
+        self._ended: list[int] = []
+        """Steps taken before the end of each phase that is over."""
+        self._is_resumed = False
+
+    @property
+    def number(self) -> int:
+        """Steps taken so far: what checkpoints are numbered by."""
+        return self.position.total
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the network has."""
+        return self.strategy.parameters
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        with placed(self.strategy):
+            self._resume(checkpoint)
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        position = position_from(checkpoint.state)
+        if position.phase > len(self.strategy.phases):
+            raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
+        self.strategy.enter(position.phase, position.step)
+        own = self.strategy.state_dict()
+        state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
+        drawn = None if RANDOM in own else state.pop(RANDOM, None)
+        if isinstance(drawn, IfThere):
+            torch.set_rng_state(drawn.tensor)
+        self.strategy.load_state_dict(state)
+        self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
+        ended = checkpoint.state.get("ended", [])  # checkpoints of earlier versions do not have it
+        self._ended = [each for each in ended if type(each) is int] if isinstance(ended, list) else []
+        self.position = self._reopened(position)
+        self._is_resumed = True
+        self.strategy.enter(self.position.phase, self.position.step)
+
+    def _reopened(self, position: Position) -> Position:
+        """The place in the last phase, if that ended early and may go on: the run has more patience now."""
+        phases = self.strategy.phases
+        if position.phase != len(phases) or self.strategy.should_stop:
+            return position
+        last = len(phases) - 1
+        if last and len(self._ended) != len(phases):
+            return position
+        steps, taken = phases[last].steps, position.total - (self._ended[last - 1] if last else 0)
+        if steps is None or taken >= steps:
+            return position
+        del self._ended[last:]
+        return Position(last, taken, position.total)
+
+    def run(self) -> bool:
+        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
+        cases. Raises UserError where the strategy answers what it must not, MachineError where data servers
+        make no more batches, once it has saved."""
+        with placed(self.strategy):
+            return self._run()
+
+    def _run(self) -> bool:
+        position, phases = self.position, self.strategy.phases
+        self._fetching = Fetching(self.batches) if self.is_served else None
+        batches = Drawn(self._fetching or iter(self.batches))
+        if self._is_resumed and position.phase == len(phases):
+            self.recorder.event("nothing_left", why=self._why_nothing_left)
+        while position.phase < len(phases):
+            self.strategy.enter(position.phase, position.step)
+            check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
+            if position.step == 0:
+                described = {**self.strategy.describe(), **phases[position.phase].place()}
+                self.recorder.event("stack", **described)
+            if not self._run_phase(phases[position.phase], batches):
+                self._save()
+                return False
+            position.phase, position.step = position.phase + 1, 0
+            self._ended.append(position.total)
+            self.strategy.enter(position.phase, position.step)
+            self._save()
+        return True
+
+    @property
+    def _why_nothing_left(self) -> str:
+        """Why a run that was resumed takes no step, and what would have it take some."""
+        if self.strategy.should_stop:
+            return (
+                f"the run ended after {self.position.total} steps, for its validation got no better; more "
+                "training.patience, or more training.epochs, let it go on"
+            )
+        return "all epochs are trained; more training.epochs prolong the run"
+
+    def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
+        """Take the phase's remaining steps; False where a stop was asked for."""
+        strategy, recorder, position = self.strategy, self.recorder, self.position
+        account, stack = recorder.account, strategy.describe()["stack"]
+        seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
+        recorder.restart_means(self.batches.waited_seconds)
+        every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
+        step_seconds = 0.0
+        while phase.steps is None or position.step < phase.steps:
+            over = position.step > 0 and strategy.should_stop
+            began = recorder.clock()
+            without = not over and recorder.stop.signal is None and self._is_without()
+            fetch_seconds = recorder.clock() - began
+            wishes = [
+                int(over),
+                recorder.stop.signal or 0,
+                int(recorder.save_due),
+                int(recorder.limit_within(step_seconds)),
+                int(without),
+            ]
+            finished, signal, save, limited, gives_up = self.team.agree(wishes)
+            if finished:
+                break
+            if limited:
+                recorder.stop.limited = True
+                return False
+            if signal:
+                recorder.stop.signal = signal
+                return False
+            if gives_up:
+                self._give_up()
+            if position.step == 0:
+                strategy.begin(batches)
+                self._validate(phase)
+            began = recorder.clock()
+            try:
+                metrics = measured(strategy, "train_step", strategy.train_step(batches))
+            except Exception:
+                self._save_before_failure(batches)
+                raise
+            step_seconds = recorder.clock() - began + fetch_seconds
+            recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
+            position.step += 1
+            position.total += 1
+            last = position.step == phase.steps
+            if recorder.means_due or last or (every is not None and position.step % every == 0):
+                self._tell_means(phase, stack)
+            if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
+                self._validate(phase)
+            if save:
+                self._save()
+        recorder.event(
+            "stack_end",
+            stack=stack,
+            step=position.total,
+            phase_seconds=recorder.clock() - seconds_before,
+            samples=account.samples - samples_before,
+            flops=account.flops - flops_before,
+        )
+        return True
+
+    def _save_before_failure(self, batches: Drawn) -> None:
+        """Save what was learnt before a batch that cannot be drawn. A team does not, as perhaps not all of
+        its ranks fail."""
+        if batches.failed and self.position.total and self.team.mesh is None:
+            with suppress(CotswoldError):  # another error is on its way
+                self._save()
+
+    def _is_without(self) -> bool:
+        """Whether the next batch does not come. Before a phase has begun there is nothing new to save."""
+        return self._fetching is not None and self.position.step > 0 and not self._fetching.fetch()
+
+    def _give_up(self) -> None:
+        """Save, and raise on all ranks why batches come no more."""
+        assert self._fetching is not None, "it has waited for one"
+        self._save()
+        with raise_on_all(self.team.ranks, MachineError):
+            if self._fetching.error is not None:
+                raise self._fetching.error
+
+    def _tell_means(self, phase: Phase, stack: object) -> None:
+        means = self.recorder.means(self.batches.waited_seconds)
+        of = {} if phase.steps is None else {"of": phase.steps_before + phase.steps}
+        self.recorder.event(
+            "step",
+            stack=stack,
+            step=self.position.total,
+            **of,
+            at=phase.steps_before + self.position.step,
+            **means.values,
+            training_seconds=self.recorder.seconds,
+            interval_steps=means.count,
+        )
+
+    def _validate(self, phase: Phase) -> None:
+        metrics = self.strategy.validate()
+        if metrics is None:
+            return
+        measured(self.strategy, "validate", metrics)
+        self.recorder.event(
+            "validation",
+            stack=self.strategy.describe()["stack"],
+            step=self.position.total,
+            at=phase.steps_before + self.position.step,
+            loss=metrics.loss,
+            **metrics.details,
+        )
+        if self.team.agree([int(self.strategy.is_best)])[0]:
+            path = self.recorder.save_best(*self._checkpoint())
+            self.recorder.event("checkpoint", step=self.number, path=path.name)
+
+    def _save(self) -> None:
+        path = self.recorder.save(*self._checkpoint())
+        self.recorder.event("checkpoint", step=self.number, path=path.name)
+
+    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+        kept = self.strategy.state_dict()
+        check_state(self.strategy, kept)
+        kept = _with_random(kept)
+        state: dict[str, object] = {
+            "strategy": states.plain(kept),
+            "pictures": self.batches.state_dict() if self._fetching is None else self._fetching.place,
+            "position": vars(self.position).copy(),
+            "ended": list(self._ended),
+        }
+        return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
+
+
+def _with_random(state: StateDict) -> StateDict:
+    """The state of a strategy, and torch's random state, where it does not bring that itself: dropout draws.
+
+    Checkpoints of before may lack it.
+    """
+    return state if RANDOM in state else {**state, RANDOM: IfThere(torch.get_rng_state())}
+
+
+def position_from(state: Mapping[str, object]) -> Position:
+    """The position that a checkpoint holds; raises CheckpointError where it does not."""
+    found = state.get("position")
+    if (
+        not isinstance(found, dict)
+        or set(found) != {"phase", "step", "total"}
+        or not all(type(value) is int and value >= 0 for value in found.values())
+    ):
+        raise CheckpointError(
+            "the checkpoint does not say where in the run it was taken; it is of another version"
+        )
+    return Position(**found)
+
+
+def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:
+    table = state.get(name)
+    if not isinstance(table, dict):
+        raise CheckpointError(f"the checkpoint says nothing of {name}; it is of another version")
+    return table

@@ -1,0 +1,1 @@
+"""What the terminal and a notebook show: progress, tables, sentences about processes."""

@@ -1,0 +1,181 @@
+"""Where a call shows how far it is: on the terminal, in a notebook, or nowhere.
+
+Knows: which of them a process has, what each can show. Does not know: what is being done.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from html import escape
+from typing import Any, Protocol
+
+from cotswold.ui import progress
+from cotswold.ui.news import News
+from cotswold.ui.progress import Progress, Stages, TrainingDisplay
+
+Watch = Callable[[Mapping[str, object]], None]
+"""Receives every event of a run."""
+LOG = logging.getLogger("cotswold")
+"""Sentences for the user that no display shows."""
+_UPDATE_SECONDS = 0.25
+_LINES_SHOWN = 40
+
+
+class Display(Protocol):
+    """Shows sentences, counts and the events of a run."""
+
+    def say(self, sentence: str) -> None:
+        """A sentence for the user."""
+        ...
+
+    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
+        """Shows how far a job of known size is, for a `with` block."""
+        ...
+
+    def stages(self) -> AbstractContextManager[Stages]:
+        """Shows a row of stages of unknown size, for a `with` block."""
+        ...
+
+    def training(self) -> AbstractContextManager[Watch]:
+        """Shows the events of a run, for a `with` block."""
+        ...
+
+
+def display_for(wanted: bool | None) -> Display:
+    """The display that ``progress=`` asks for; None means one where somebody looks: a terminal, a
+    notebook."""
+    if wanted is False:
+        return Quiet()
+    if in_notebook():
+        return Notebook()
+    return Terminal() if wanted or sys.stderr.isatty() else Quiet()
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from rich.console import Console
+
+    return Console().is_jupyter
+
+
+class Terminal:
+    """Bars where standard error is a terminal, a line every few seconds where it is not."""
+
+    def say(self, sentence: str) -> None:
+        """A line on standard error, and in the log of a rank."""
+        progress.say(sentence)
+
+    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
+        """A bar."""
+        return progress.counting(what, unit)
+
+    def stages(self) -> AbstractContextManager[Stages]:
+        """A line that changes."""
+        return progress.stages()
+
+    def training(self) -> AbstractContextManager[Watch]:
+        """A line for each event, a bar for each phase."""
+        return TrainingDisplay()
+
+
+class Quiet:
+    """No progress; sentences go to the logger ``cotswold``."""
+
+    def say(self, sentence: str) -> None:
+        """A warning of the logger."""
+        LOG.warning("%s", sentence)
+
+    @contextmanager
+    def counting(self, what: str, unit: str) -> Iterator[Progress]:
+        """Hears counts, shows none."""
+        yield lambda done, total: None
+
+    @contextmanager
+    def stages(self) -> Iterator[Stages]:
+        """Hears stages, shows none."""
+        yield lambda doing, done: None
+
+    @contextmanager
+    def training(self) -> Iterator[Watch]:
+        """Hears events, shows none."""
+        yield lambda event: None
+
+
+class Notebook:
+    """An output of a cell that changes in place; it needs no widgets."""
+
+    def say(self, sentence: str) -> None:
+        """A line of the cell's output."""
+        _Output().show([f"<div>{escape(sentence)}</div>"], at_once=True)
+
+    @contextmanager
+    def counting(self, what: str, unit: str) -> Iterator[Progress]:
+        """A bar, once something has been counted."""
+        output = _Output()
+        last: list[str] = []
+
+        def advance(done: int, total: int) -> None:
+            last[:] = [_bar(f"{what}: {done} of {total} {unit}", done, total)]
+            output.show(last)
+
+        yield advance
+        if last:
+            output.show(last, at_once=True)
+
+    @contextmanager
+    def stages(self) -> Iterator[Stages]:
+        """A line that changes."""
+        output = _Output()
+        yield lambda doing, done: output.show([f"<div>{escape(doing)} {done or ''}</div>"])
+
+    @contextmanager
+    def training(self) -> Iterator[Watch]:
+        """A line for each event, a bar for each phase."""
+        output, lines = _Output(), list[str]()
+        bars: dict[object, str] = {}
+        left, news = progress.Estimate(), News()
+
+        def show(event: Mapping[str, object]) -> None:
+            lines.extend(f"<div>{escape(line)}</div>" for line in news.take(event))
+            if event["kind"] == "step":
+                text = progress.describe(event, left(event)) or ""
+                bars[event["stack"]] = _bar(text, event["at"], event.get("of"))
+            elif (line := progress.describe(event)) is not None:
+                lines.append(f"<div>{escape(line)}</div>")
+            output.show([*lines[-_LINES_SHOWN:], *bars.values()], at_once=event["kind"] == "end")
+
+        yield show
+
+
+class _Output:
+    """One output of a cell, written again and again, some times a second at most."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown_at = -_UPDATE_SECONDS
+
+    def show(self, blocks: list[str], *, at_once: bool = False) -> None:
+        """Have the output show these blocks of HTML."""
+        now = time.monotonic()
+        if not at_once and now - self._shown_at < _UPDATE_SECONDS:
+            return
+        self._shown_at = now
+        from IPython.display import HTML, display
+
+        page = HTML(f'<div style="font-family: monospace">{"".join(blocks)}</div>')
+        if self._handle is None:
+            self._handle = display(page, display_id=True)
+        else:
+            self._handle.update(page)
+
+
+def _bar(text: str, done: object, total: object) -> str:
+    if total is None:  # an open end
+        return f"<div><progress></progress> {escape(text)}</div>"
+    return f'<div><progress value="{done}" max="{total}"></progress> {escape(text)}</div>'

@@ -1,0 +1,116 @@
+"""What happens to the processes of a run while it goes on, in lines: who joined, left, was given up, ended.
+
+Knows: events of a cluster, how many lines in how many seconds are no flood. Does not know: where lines go,
+what processes do.
+
+What happens within a moment of each other is one line a kind, so that a thousand replicas that join, or die,
+take a few lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from cotswold.ui.doing import listed
+from cotswold.words import counted
+
+ENDED_WELL = "ended with exit code 0"
+"""Why a process has ended that was let go: nobody needs a line for it."""
+GATHER_SECONDS = 1.0
+"""What happens within so long is told together."""
+PAUSE_SECONDS = 5.0
+"""Between two times that something is told."""
+LINES_MOST = 4
+"""At a time; the rest is counted."""
+_KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
+_ELECTED = "cluster_copies"
+_SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
+"""Kinds whose sentences are told as they are."""
+
+
+class News:
+    """Hears events, gives lines; ``clock``: seconds that only go on."""
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.monotonic
+        self._names: dict[tuple[str, str], list[str]] = {}
+        """By kind and reason, those of whom nothing was told yet."""
+        self._since = self._told = float("-inf")
+        self._ended: dict[str, str] = {}
+        """Why processes ended that had not been given up by then."""
+        self._lost: set[str] = set()
+
+    def take(self, event: Mapping[str, object]) -> list[str]:
+        """Note what an event says of processes; the lines that are due now, whatever it says."""
+        kind, name = str(event["kind"]), str(event.get("name"))
+        if kind in _KINDS and not event.get("portions"):  # which are refused to one worker for another
+            self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
+        if kind == "cluster_revived":
+            self._note(kind, name, "")
+        if kind in _SENTENCES:
+            self._note(kind, name, str(event.get("sentence")))
+        if kind == _ELECTED and event.get("what") == "elected":
+            servers = event.get("servers")
+            for server, parts in (servers if isinstance(servers, Mapping) else {name: 1}).items():
+                for _ in range(parts):
+                    self._note(kind, server, "")
+        if kind == "cluster_waiting":
+            return [str(event.get("sentence"))]
+        now = self._clock()
+        if kind in ("end", "start_failed"):
+            return self._lines()
+        is_due = now - self._since >= GATHER_SECONDS and now - self._told >= PAUSE_SECONDS
+        return self._lines() if self._names and is_due else []
+
+    def _note(self, kind: str, name: str, why: str) -> None:
+        if kind == "cluster_ended":
+            self._ended[name] = why
+            if why == ENDED_WELL:
+                return
+        elif kind == "cluster_lost":
+            self._lost.add(name)
+            if self._ended.pop(name, None) == why:
+                return  # that it ended was told
+        elif kind == "cluster_joined":
+            why = " again" if name in self._lost else ""
+        if not self._names:
+            self._since = self._clock()
+        self._names.setdefault((kind, why), []).append(name)
+
+    def _lines(self) -> list[str]:
+        found = [_line(kind, why, names) for (kind, why), names in self._names.items()]
+        left = sum(len(names) for names in list(self._names.values())[LINES_MOST:])
+        self._names, self._told = {}, self._clock()
+        more = [f"and {counted(left, 'more event')} of processes, which events.jsonl has"] if left else []
+        return found[:LINES_MOST] + more
+
+
+def _line(kind: str, why: str, names: list[str]) -> str:
+    """One line about those of whom the same is to be said."""
+    who, is_one = listed(names), len(names) == 1
+    said = f" ({why})" if why else ""
+    match kind:
+        case "cluster_copies":
+            count = "one part" if is_one else f"{len(names)} parts"
+            return f"{listed(sorted(set(names)))} took over {count} of the parameters, from copies"
+        case "cluster_revived":
+            count = "one part" if is_one else f"{len(names)} parts"
+            return f"every server that had {count} of the parameters is gone; disks have what was so before"
+        case "cluster_recalled":
+            return why
+        case "cluster_restored":
+            return f"{who} goes on from its disk with {why}"
+        case "cluster_disk":
+            return f"{who}: {why}"
+        case "cluster_joined":
+            return f"{who} {'has' if is_one else 'have'} joined{why}"
+        case "cluster_left":
+            return f"{who} {'leaves' if is_one else 'leave'}{said}"
+        case "cluster_lost":
+            given_up = "is given up" if is_one else "are given up"
+            return f"{who} {given_up}{said}; others get what was in hand there"
+        case "cluster_refused":
+            return f"{who} {'is' if is_one else 'are'} refused{said}"
+        case _:
+            return f"{who} {why}" if is_one else f"{who}, each: {why}"

@@ -1,0 +1,147 @@
+"""Who waits for whom among replicas, servers and the coordinator, in sentences.
+
+Knows: what an event ``replicas`` says. Does not know: where it is from, runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cotswold.ui import doing
+from cotswold.ui.doing import Row
+from cotswold.words import counted
+
+COORDINATOR = "coordinator"
+_PROCESSES = ("each", "servers", "evaluators")
+"""Fields with a row a process."""
+_LONG_SECONDS = 5.0
+"""Nobody is called stuck who has waited for less."""
+_REFUSED = {"finite": "not finite", "stale": "too stale"}
+"""Reasons for which servers refuse updates, in words; others are words."""
+
+
+def table(now: Mapping[str, object], is_here: bool) -> list[str]:
+    """A line a process: what it does, since when, with its figures. ``is_here``: whether the system may be
+    asked about its process."""
+    found = []
+    for row in doing.rows(now, "each"):
+        most = f"{doing.figure(row, 'staleness_most'):.0f}"
+        figures = (
+            f"{doing.figure(row, 'in_hand'):,.0f} samples in hand, "
+            f"{doing.figure(row, 'samples_per_second'):,.0f} samples/s, "
+            f"staleness {doing.figure(row, 'staleness'):.1f} (at most {most})"
+        )
+        found.append(f"{_named(row, is_here)} {doing.replica_does(row)}, {doing.since(row)}; {figures}")
+    for row in doing.rows(now, "servers"):
+        silent = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
+        since = f", for {silent}" if doing.is_silent(row) else ""
+        figures = (
+            f"{doing.figure(row, 'updates_per_second'):,.0f} updates/s, "
+            f"{doing.bytes_in_words(doing.figure(row, 'waiting'))} in its queue, "
+            f"{counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
+        )
+        figures += f", {said}" if (said := doing.unsaved(row)) else ""
+        found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
+    for row in doing.rows(now, "evaluators"):
+        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, {doing.since(row)}")
+    return found
+
+
+def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
+    """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
+    rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
+    waits = _waits(rows)
+    long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
+    silent = [name for name, row in rows.items() if doing.is_silent(row)]
+    found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
+    if is_here:
+        found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
+    for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
+        behind = [name for name in long if root in _ends(name, waits)]
+        said = doing.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
+        found.append(f"{doing.listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
+    for root in silent:
+        behind = [
+            name for name, whom in waits.items() if name != root and root in _ends(name, waits) and whom
+        ]
+        if behind:
+            found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}")
+    return found or ["nobody has waited long for anybody"]
+
+
+def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """For whom each waits. Who is silent waits for nobody: what it said last is of the past. Who has no
+    samples waits, at the end of an epoch, for those that have some in hand, or for silent servers that have
+    not said what they have applied."""
+    silent = [name for name, row in rows.items() if doing.is_silent(row)]
+    replicas = {name: row for name, row in rows.items() if "in_hand" in row}
+    idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
+    in_hand = [name for name, row in rows.items() if doing.figure(row, "in_hand")]
+    ends = [name for name in in_hand if name not in idle]
+    if in_hand and not ends:
+        ends = [name for name in silent if "doing" not in rows[name]]
+    waits = {name: doing.names(row, "waits_for") for name, row in rows.items()}
+    return {**waits, **dict.fromkeys(idle, ends), **{name: [] for name in silent}}
+
+
+def _wait(names: list[str]) -> str:
+    return "waits" if len(names) == 1 else "wait"
+
+
+def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
+    """For whom a process waits in the end: who itself waits for nobody, or all of a ring."""
+    seen: set[str] = set()
+    ahead = [name]
+    ends = set()
+    while ahead:
+        each = ahead.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if not waits.get(each):
+            ends.add(each)
+        ahead += waits.get(each, [])
+    return (ends or seen) - {name}
+
+
+def _why_silent(row: Row, is_here: bool) -> str:
+    """Why a process says nothing, as far as the system knows."""
+    since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
+    process = int(doing.figure(row, "pid"))
+    if is_here and process:
+        from cotswold.host.stack_dump import state_of
+
+        state = state_of(process)
+        if state == "is stopped":
+            return f"is stopped, and has said nothing for {since}; kill -CONT {process} lets it go on"
+        if state:
+            return f"{state}, and has said nothing for {since}"
+    return f"has said nothing for {since}; --stacks shows where it is, if it is on this machine"
+
+
+def _stopped_in(row: Row) -> list[str]:
+    """Of each stopped process that one has started which has done the same for long."""
+    process = int(doing.figure(row, "pid"))
+    if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
+        return []
+    from cotswold.host.process_info import family
+    from cotswold.host.stack_dump import state_of
+
+    return [
+        f"{row.get('name')} has started process {each}, which is stopped; kill -CONT {each} lets it go on"
+        for each in family(process)[1:]
+        if state_of(each) == "is stopped"
+    ]
+
+
+def _named(row: Row, is_here: bool) -> str:
+    machine = "" if is_here else f" on {row.get('machine')}"
+    process = int(doing.figure(row, "pid"))
+    return f"{row.get('name')} (process {process}{machine})" if process else f"{row.get('name')}"
+
+
+def _refused(row: Row) -> str:
+    found = row.get("refused")
+    pairs = found if isinstance(found, list | tuple) else []
+    told = [(each[1], _REFUSED.get(each[0], each[0])) for each in pairs if isinstance(each, list | tuple)]
+    return "".join(f", {count} refused: {why}" for count, why in told)

@@ -1,0 +1,119 @@
+"""Sets of places as ranges: unions, differences, common parts.
+
+Knows: whole numbers. Does not know: what stands at a place.
+
+All take and give ranges that are ascending and apart, as `Ranges` says, and take time that grows with how
+many ranges there are, not with how many places.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from cotswold.wire import Ranges
+
+
+def joined(*sets: Iterable[tuple[int, int]]) -> Ranges:
+    """The places of any of them; these may overlap, and be in any order.
+
+    >>> joined([(0, 3), (5, 6)], [(3, 4), (2, 3)])
+    ((0, 4), (5, 6))
+    """
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(each for one in sets for each in one if each[0] < each[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        else:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def added(ranges: Ranges, more: Ranges) -> Ranges:
+    """The places of both; only ``more`` and its neighbours are compared.
+
+    >>> added(((0, 3), (5, 6), (8, 9)), ((6, 7), (3, 4)))
+    ((0, 4), (5, 7), (8, 9))
+    """
+    more = joined(more)
+    if not more:
+        return ranges
+    first = bisect_left(ranges, more[0][0], key=_stop)
+    behind = bisect_right(ranges, more[-1][1], key=_start)
+    return (*ranges[:first], *joined(ranges[first:behind], more), *ranges[behind:])
+
+
+def _start(place: tuple[int, int]) -> int:
+    return place[0]
+
+
+def _stop(place: tuple[int, int]) -> int:
+    return place[1]
+
+
+def common(left: Ranges, right: Ranges) -> Ranges:
+    """The places of both.
+
+    >>> common(((0, 3), (5, 9)), ((2, 6),))
+    ((2, 3), (5, 6))
+    """
+    found: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        start, stop = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if start < stop:
+            found.append((start, stop))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def without(left: Ranges, right: Ranges) -> Ranges:
+    """The places of the left that the right has not.
+
+    >>> without(((0, 9),), ((2, 3), (5, 12)))
+    ((0, 2), (3, 5))
+    """
+    found: list[tuple[int, int]] = []
+    j = 0
+    for start, stop in left:
+        while j < len(right) and right[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(right) and right[k][0] < stop:
+            if start < right[k][0]:
+                found.append((start, right[k][0]))
+            start = max(start, right[k][1])
+            k += 1
+        if start < stop:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def part_of(ranges: Ranges, start: int, stop: int) -> Ranges:
+    """The places from start to before stop, in a time that grows with what is found.
+
+    >>> part_of(((0, 3), (5, 9), (12, 20)), 2, 7)
+    ((2, 3), (5, 7))
+    """
+    if not ranges or ranges[-1][1] <= start:
+        return ()
+    first = bisect_left(ranges, (start,))
+    if first and ranges[first - 1][1] > start:
+        first -= 1
+    found = ranges[first : bisect_left(ranges, (stop,))]
+    return tuple((max(one, start), min(other, stop)) for one, other in found)
+
+
+def size(ranges: Ranges) -> int:
+    """How many places there are."""
+    return sum(stop - start for start, stop in ranges)
+
+
+def are_apart(ranges: Ranges) -> bool:
+    """Whether they are ascending, apart and not empty, from place 0 on."""
+    ends = [-1, *(end for each in ranges for end in each)]
+    return all(one < other for one, other in pairwise(ends))

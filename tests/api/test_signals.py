@@ -1,0 +1,35 @@
+"""What is said when somebody asks a program to stop: what happens with its strategy before it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from cotswold.api.signals import interruptible, stopping, words_for
+from cotswold.run import Stop
+
+
+@pytest.mark.parametrize("listening", [interruptible, stopping])
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("supervised", "stopping after this step; once more to leave at once, unsaved"),
+        ("batch", "stopping after this portion; once more to leave at once, unsaved"),
+        ("downpour", "stopping: replicas push what they have in hand, then a checkpoint is saved; once more"),
+    ],
+)
+def test_the_words_are_those_of_the_strategy(
+    strategy: str,
+    said: str,
+    listening: Callable[[Stop, str], AbstractContextManager[None]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stop = Stop()
+    with listening(stop, words_for(strategy)):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert stop.signal == signal.SIGINT
+    assert capfd.readouterr().err.startswith(f"\n{said}")

@@ -1,0 +1,477 @@
+"""A cluster of processes gives what one process gives, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.replicas.works import LeastSquares
+
+from cotswold import wire as m
+from cotswold.batch.core.permutation import words
+from cotswold.batch.runtime.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.errors import MachineError, UserError
+from cotswold.host import ForkServer
+from cotswold.optim import Combine, Dot, LBFGSMethod
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.testing import stopped
+from cotswold.wire.messenger import AnyMessage, Letter
+
+WORK = "tests.support.replicas.works:least_squares"
+PATTERNS, SIZE = 1003, 50
+
+Opener = Callable[..., Cluster]
+
+
+@pytest.fixture
+def opened(fork_server: ForkServer) -> Opener:
+    def open_one(
+        work: str = WORK,
+        arguments: Mapping[str, object] | None = None,
+        events: list[tuple[str, Mapping[str, object]]] | None = None,
+        **settings: Any,
+    ) -> Cluster:
+        chosen = ClusterSettings(**{"portion": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
+        given = {"patterns": PATTERNS, "size": SIZE} if arguments is None else arguments
+        heard = [] if events is None else events
+        return open_cluster(
+            chosen, work, given, processes=fork_server, on_event=lambda kind, more: heard.append((kind, more))
+        )
+
+    return open_one
+
+
+def alone(point: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Mean and gradient over all patterns, in this process."""
+    work = LeastSquares(PATTERNS, SIZE, 0, torch.float64)
+    work.parameters.copy_(point)
+    gradient = torch.zeros(SIZE, dtype=torch.float64)
+    found = work.add(range(PATTERNS), gradient)
+    return found.value / PATTERNS, gradient / PATTERNS
+
+
+def some_point() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(5).standard_normal(SIZE))
+
+
+@pytest.mark.parametrize("travel", ["bunyip", "sandblaster"])
+def test_value_and_gradient_are_those_of_one_process(opened: Opener, travel: str) -> None:
+    with opened(travel=travel, servers=2) as cluster:
+        cluster.write("x", some_point())
+        found = cluster.evaluate("x", "g", after=[Dot("g", "g")])
+        value, gradient = alone(some_point())
+        assert found.value == pytest.approx(value, rel=1e-13)
+        np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
+        assert found.dots[0] == pytest.approx(float(gradient @ gradient), rel=1e-11)
+        assert (found.samples, found.patterns) == (PATTERNS, "all")
+        alone_value = cluster.evaluate("x", None, patterns=found.patterns)
+        assert alone_value.value == found.value
+
+
+def test_the_first_portion_of_a_worker_may_wait_for_longer_than_later_ones(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    waiting = {"patterns": 20, "size": SIZE, "seconds": 4.5}  # what is measured
+    with opened(arguments=waiting, events=events, workers=1, servers=1, silent_seconds=1.0) as cluster:
+        assert cluster.evaluate("x", None).samples == 20
+    assert [more for kind, more in events if kind == "ended"] == []
+
+
+def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
+    large = {"patterns": 100, "size": 20_000}
+    with opened(travel="bunyip", arguments=large, shard_bytes=1 << 16, workers=1) as cluster:
+        cluster.run([Combine("d", ((2.0, "x"),))])
+        cluster.evaluate("x", "g")
+        for step in (1.0, 0.5, 0.25):
+            before = cluster.status()
+            cluster.evaluate("t", "g", before=[Combine("t", ((1.0, "x"), (step, "d")))])
+            after = cluster.status()
+            assert after.sent_bytes - before.sent_bytes < 8_000
+            assert after.received_bytes - before.received_bytes < 8_000
+
+
+def trajectory(cluster: Cluster, steps: int = 6) -> list[float]:
+    method = LBFGSMethod(cluster.vectors, cluster.objective)
+    found = [method.step().value for _ in range(steps)]
+    method.settle()
+    return [*found, *cluster.read("x").tolist()]
+
+
+def test_deterministic_runs_have_the_same_bits_whoever_computes_and_dies(opened: Opener) -> None:
+    with opened(deterministic=True, workers=1, servers=1, travel="sandblaster") as cluster:
+        expected = trajectory(cluster)
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
+    with opened(deterministic=True, workers=3, servers=3, travel="bunyip", arguments=slow) as cluster:
+        killed: list[float] = []
+
+        def kill(status: ClusterStatus) -> None:
+            if len(killed) < 3 and time.monotonic() - (killed or [0.0])[-1] > 0.2:
+                killed.append(time.monotonic())
+                os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+
+        cluster.watch(kill)
+        assert trajectory(cluster) == expected
+        assert killed
+
+
+@pytest.mark.parametrize("travel", ["bunyip", "sandblaster"])
+def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
+    opened: Opener, travel: str
+) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(travel=travel, arguments=slow, events=events) as cluster:
+        cluster.write("x", some_point())
+        value, gradient = alone(some_point())
+        for _ in range(4):
+            victim, number = next(iter(cluster.workers.items()))
+            os.kill(number, signal.SIGKILL)
+            found = cluster.evaluate("x", "g")
+            assert found.value == pytest.approx(value, rel=1e-13)
+            np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
+            assert cluster.last is not None and cluster.last.portions == tuple(range(51))
+            assert victim not in cluster.workers
+        ended = [more for kind, more in events if kind == "ended"]
+        assert len(ended) == 4 and all("SIGKILL" in str(each["why"]) for each in ended)
+        assert len([1 for kind, _ in events if kind == "joined"]) >= 5
+
+
+def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
+    with opened(arguments=slow, silent_seconds=1.0, travel="sandblaster") as cluster:
+        cluster.write("x", some_point())
+        value, _ = alone(some_point())
+        cluster.evaluate("x", "g")
+        with stopped(next(iter(cluster.workers.values()))):
+            evaluate_until(cluster, lambda: cluster.status().workers == 1, value)
+        evaluate_until(cluster, lambda: cluster.status().workers == 2, value)
+
+
+def evaluate_until(cluster: Cluster, holds: Callable[[], bool], value: float) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        assert cluster.evaluate("x", "g").value == pytest.approx(value, rel=1e-13)
+
+
+def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(fraction=0.5, events=events) as cluster:
+        first = cluster.evaluate("x", "g")
+        assert 0.5 * PATTERNS <= first.samples < 0.55 * PATTERNS
+        again = cluster.evaluate("x", "g", patterns=first.patterns)
+        assert (again.patterns, again.samples) == (first.patterns, first.samples)
+        assert again.value == pytest.approx(first.value, rel=1e-13)
+        portions = cluster.counted(first.patterns)
+        assert sum(len(cluster.portion_patterns(each)) for each in portions) == first.samples
+        part = cluster.part(first.patterns, 0.2)
+        assert cluster.evaluate("x", "g", patterns=part).samples < 0.3 * first.samples
+        assert set(cluster.counted(part)) < set(portions)
+        other = cluster.evaluate("x", "g")
+        assert other.patterns != first.patterns
+        assert cluster.counted(other.patterns) != portions
+        with pytest.raises(UserError, match="draw them anew"):
+            cluster.evaluate("x", "g", patterns=first.patterns)
+        recorded = [str(more["portions"]) for kind, more in events if kind == "counted" and more["drawn"]]
+    with opened(fraction=0.5, seed=9) as cluster:
+        cluster.replay(recorded)
+        assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions
+
+
+def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
+    seen: list[ClusterStatus] = []
+    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
+        part = cluster.part(cluster.evaluate("x", None).patterns, 0.3)
+        cluster.watch(seen.append)
+        cluster.evaluate("x", "g", patterns=part)
+        samples = 20 * len(cluster.counted(part))
+    assert 0 < max(each.samples for each in seen) <= samples < PATTERNS / 2
+
+
+def test_a_run_goes_on_with_the_same_bits_on_other_processes(opened: Opener) -> None:
+    with opened(deterministic=True, fraction=0.5) as cluster:
+        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle=2)
+        for _ in range(3):
+            method.step()
+        state = method.state()
+        vectors = {name: cluster.read(name) for name in state.vectors}
+        values, sets = json.dumps(state.values), cluster.state()  # as a checkpoint keeps them
+        expected = [method.step().value for _ in range(4)]
+    with opened(deterministic=True, fraction=0.5, workers=1, servers=3) as cluster:
+        for name, vector in vectors.items():
+            cluster.write(name, vector)
+        cluster.load(sets)
+        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle=2)
+        method.load(json.loads(values))
+        assert [method.step().value for _ in range(4)] == expected
+
+
+def test_held_out_patterns_are_measured_where_it_is_asked(opened: Opener) -> None:
+    with opened() as cluster:
+        cluster.write("y", some_point())
+        means = cluster.validate("y")
+        square = float(some_point().square().sum())  # 100 patterns, each as heavy as its number says
+        assert means == pytest.approx({"loss": 49.5 * square, "accuracy": (0 + 20 + 40 + 60 + 80) / 100})
+        assert cluster.evaluate("x", None).value == pytest.approx(alone(torch.zeros(SIZE))[0], rel=1e-13)
+        with pytest.raises(KeyError, match="'z'"):
+            cluster.validate("z")
+
+
+def test_a_portion_that_fails_everywhere_is_named_with_its_error(opened: Opener) -> None:
+    with opened("tests.support.replicas.works:poisoned", {"bad": 17}) as cluster:
+        with pytest.raises(
+            TroubleError, match=r"portion \d+ fails on every worker.*pattern 17 cannot be read"
+        ):
+            cluster.evaluate("x", "g")
+        cluster.run([Combine("y", ((1.0, "x"),))])  # what the servers have is as it was
+        assert torch.equal(cluster.read("y"), torch.zeros(SIZE, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("travel", ["bunyip", "sandblaster"])
+def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired(
+    opened: Opener, travel: str
+) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}
+    with opened(arguments=slow, workers=1, restarts=False, travel=travel) as cluster:
+        cluster.write("x", some_point())
+
+        def kill(status: ClusterStatus) -> None:
+            if status.done > 30:
+                os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+                cluster.watch(None)
+
+        cluster.watch(kill)
+        with pytest.raises(TroubleError, match="every worker is dead"):
+            cluster.evaluate("x", "g")
+        assert torch.equal(cluster.read("x"), some_point())  # as a checkpoint does
+        cluster.hire(1)
+        value, gradient = alone(some_point())
+        assert cluster.evaluate("x", "g").value == pytest.approx(value, rel=1e-13)
+        np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
+        assert cluster.last is not None and cluster.last.evaluation == 1
+        assert cluster.last.account.by_name["worker-1"] > 10
+
+
+def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> None:
+    with opened("tests.support.replicas.works:poisoned", {"bad": 17}) as cluster:
+        with pytest.raises(TroubleError):
+            cluster.evaluate("x", "g")
+        with pytest.raises(TroubleError, match="cannot be read"):
+            cluster.evaluate("x", "g")  # tried again, and no better
+        assert cluster.status().evaluation == 1
+        good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
+        cluster.replay([words(good)])
+        assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_patterns, good)))
+
+
+def test_a_gradient_that_is_no_number_is_seen_in_the_dots(opened: Opener) -> None:
+    with opened("tests.support.replicas.works:poisoned", {"bad": 17, "nan": True}) as cluster:
+        found = cluster.evaluate("x", "g", after=[Dot("g", "g")])
+        assert np.isnan(found.dots[0])
+
+
+def test_every_worker_dead_is_an_error_that_says_why(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    with opened(arguments=slow, restarts=False) as cluster:
+
+        def kill(status: ClusterStatus) -> None:
+            for number in cluster.workers.values():
+                os.kill(number, signal.SIGKILL)
+
+        cluster.watch(kill)
+        with pytest.raises(TroubleError, match=r"every worker is dead.*SIGKILL"):
+            cluster.evaluate("x", "g")
+        cluster.watch(None)
+        assert torch.equal(cluster.read("x"), torch.zeros(SIZE, dtype=torch.float64))
+
+
+def test_a_dead_server_is_an_error_that_names_it(opened: Opener) -> None:
+    with opened(servers=2) as cluster:
+        cluster.evaluate("x", "g")
+        os.kill(cluster.servers["server-1"], signal.SIGKILL)
+        with pytest.raises(TroubleError, match=r"server-1.*SIGKILL"):
+            cluster.evaluate("x", "g")
+        for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
+            with pytest.raises(TroubleError, match="server-1"):
+                again()
+
+
+def test_a_server_that_does_not_answer_is_an_error_that_names_it(opened: Opener) -> None:
+    with opened(servers=2, alone_seconds=1.0) as cluster:
+        cluster.evaluate("x", "g")
+        with stopped(cluster.servers["server-1"]):
+            with pytest.raises(TroubleError, match="server-1 has not answered for 1 s"):
+                cluster.evaluate("x", "g")
+            for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
+                with pytest.raises(TroubleError, match="server-1"):
+                    again()
+
+
+@pytest.mark.soak
+def test_a_round_that_takes_long_is_waited_for_by_whoever_gives_up_the_evaluation(opened: Opener) -> None:
+    with opened(alone_seconds=60.0) as cluster:
+        waker = threading.Timer(6.0, os.kill, (cluster.servers["server-0"], signal.SIGCONT))
+        os.kill(cluster.servers["server-0"], signal.SIGSTOP)
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        waker.start()
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        waker.join()
+        cluster.watch(None)
+        assert cluster.run([Dot("x", "x")]) == [0.0]
+
+
+def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    with opened(arguments=slow) as cluster:
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        cluster.watch(None)
+        cluster.write("x", some_point())
+        assert cluster.evaluate("x", "g").value == pytest.approx(alone(some_point())[0], rel=1e-13)
+
+
+def test_who_was_told_to_stop_can_read_and_write_what_a_checkpoint_needs(opened: Opener) -> None:
+    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}) as cluster:
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        for _ in range(3):
+            time.sleep(0.15)  # longer than from one call to the next
+            cluster.write("x", cluster.read("x"))
+        assert cluster.validate() is not None
+
+
+def test_a_validation_without_any_worker_says_so(opened: Opener) -> None:
+    with opened(workers=1, restarts=False) as cluster:
+        os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+        with pytest.raises(TroubleError, match="no worker is left"):
+            cluster.validate()
+
+
+def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(workers=1) as cluster:
+        expected = cluster.validate()
+        post, lost = cluster._conversation.post, []
+        send, receive = post.send, post.receive
+
+        def losing(to: str, message: AnyMessage) -> bool:
+            if isinstance(message, m.Validate) and "asked" not in lost:
+                lost.append("asked")
+                return False
+            return send(to, message)
+
+        def losing_answers(timeout: float | None) -> object:
+            event = receive(timeout)
+            if isinstance(event, Letter) and isinstance(event.message, m.Validated) and "told" not in lost:
+                lost.append("told")
+                return None
+            return event
+
+        monkeypatch.setattr(post, "send", losing)
+        monkeypatch.setattr(post, "receive", losing_answers)
+        assert cluster.validate() == expected
+        assert lost == ["asked", "told"]
+
+
+def test_unknown_vectors_are_refused_before_anything_is_done(opened: Opener) -> None:
+    with opened() as cluster:
+        with pytest.raises(KeyError, match="'d'"):
+            cluster.evaluate("t", "g", before=[Combine("t", ((1.0, "x"), (0.5, "d")))])
+        with pytest.raises(KeyError, match="'t'"):
+            cluster.run([Dot("t", "x")])
+        with pytest.raises(UserError, match=r"50 of torch\.float64"):
+            cluster.write("x", torch.zeros(3))
+        assert cluster.run([Dot("x", "x")]) == [0.0]
+
+
+def test_a_work_that_cannot_be_made_is_the_users_error(opened: Opener) -> None:
+    with pytest.raises(UserError, match=r"worker-\d.*no_such_function"):
+        opened("tests.support.replicas.works:no_such_function")
+    with pytest.raises(MachineError, match=r"worker-\d.*unexpected keyword argument"):
+        opened(arguments={"colour": "red"})
+
+
+def test_a_worker_that_is_asked_to_end_hands_over_what_it_has(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(arguments=slow, events=events, travel="sandblaster") as cluster:
+        cluster.evaluate("x", "g")
+        os.kill(next(iter(cluster.workers.values())), signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while len(cluster.workers) == 2 and time.monotonic() < deadline:
+            cluster.evaluate("x", "g")
+        assert len(cluster.workers) == 1
+        assert [more["lost"] for kind, more in events if kind == "counted"][1:] == [0] * (
+            len([1 for kind, _ in events if kind == "counted"]) - 1
+        )
+
+
+def test_a_worker_that_cannot_be_started_again_is_given_up_with_its_last_words(
+    opened: Opener, tmp_path: Path
+) -> None:
+    given = {"marker": str(tmp_path / "made")}
+    with opened("tests.support.replicas.works:once", given, workers=1) as cluster:
+        os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+        with pytest.raises(TroubleError, match=r"every worker is dead.*FileExistsError"):
+            cluster.evaluate("x", "g")
+
+
+def test_without_a_worker_for_a_stated_time_it_is_said_so(opened: Opener) -> None:
+    with opened(workers=1, silent_seconds=0.5, alone_seconds=1.0) as cluster:
+        cluster.evaluate("x", "g")
+        worker = next(iter(cluster.workers.values()))
+        with stopped(worker), pytest.raises(TroubleError, match="no worker for 1 s"):
+            cluster.evaluate("x", "g")
+        assert cluster.evaluate("x", "g").samples == PATTERNS  # it joins again
+
+
+def test_nobody_is_taken_for_silent_while_nobody_listened(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(silent_seconds=2.0, events=events) as cluster:
+        cluster.evaluate("x", "g")
+        time.sleep(2.6)
+        cluster.evaluate("x", "g")
+        assert [kind for kind, _ in events if kind == "lost"] == []
+
+
+def test_workers_join_in_the_middle(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    with opened(workers=1, arguments=slow) as cluster:
+        hired: list[int] = []
+
+        def hire(status: ClusterStatus) -> None:
+            if not hired:
+                hired.append(1)
+                cluster.hire(2)
+
+        cluster.watch(hire)
+        cluster.evaluate("x", "g")
+        cluster.watch(None)
+        assert cluster.last is not None and len(cluster.last.account.by_name) > 1
+        assert cluster.evaluate("x", "g").value == pytest.approx(alone(torch.zeros(SIZE))[0], rel=1e-13)
+        assert cluster.status().workers == 3

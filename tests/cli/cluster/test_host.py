@@ -1,0 +1,49 @@
+"""What `cotswold cluster start` and `add` make of their words."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.cli.command import cotswold
+
+from cotswold.cli.cluster import host as cluster_start
+from cotswold.replication.runtime.host_supervisor import StationSettings
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[StationSettings]:
+    found: list[StationSettings] = []
+
+    def serve(settings: StationSettings, tokens: object) -> int:
+        found.append(settings)
+        return 0
+
+    monkeypatch.setattr(cluster_start, "_serve", serve)
+    monkeypatch.setenv("COTSWOLD_CLUSTER_TOKEN", "c" * 64)
+    return found
+
+
+def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
+    started: list[StationSettings],
+) -> None:
+    assert cotswold("cluster", "start", "--copies", 3, "--copies-min", 2).status == 0
+    (settings,) = started
+    assert (settings.control.copies, settings.control.least, settings.copying.least) == (3, 2, 2)
+
+
+def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
+    said = cotswold("cluster", "start", "--copies", 2, "--copies-min", 3)
+    assert said.status == 2 and "at least 3 of 2 copies" in said.error
+
+
+@pytest.mark.parametrize(("words", "way"), [([], "star"), (["--way", "chain"], "chain")])
+@pytest.mark.parametrize("verb", [["start"], ["add", "--controllers", "127.0.0.1"]], ids=["start", "add"])
+def test_copies_come_by_the_way_that_is_named(
+    verb: list[str], words: list[str], way: str, started: list[StationSettings]
+) -> None:
+    assert cotswold("cluster", *verb, *words).status == 0
+    assert [each.copying.way for each in started] == [way]
+
+
+def test_a_way_that_is_none_is_refused() -> None:
+    said = cotswold("cluster", "start", "--way", "ring")
+    assert said.status == 2 and "chain" in said.err

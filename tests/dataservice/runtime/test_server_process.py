@@ -1,0 +1,143 @@
+"""A data server with a trainer that is played: what it refuses, what it goes on after, and what it does not
+even make."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from cotswold.dataservice.runtime import server_process as data_server
+from cotswold.dataservice.runtime.server_process import DataServer
+from cotswold.errors import MachineError, UserError
+from cotswold.transport import Ready
+from cotswold.wire import POOL, Ask, Dismiss, Message, Offer, Supplied, Unsupplied
+from cotswold.wire.lifecycle import Finish
+from cotswold.wire.messenger import Letter, Post
+
+
+class Talk:
+    """A post to which one trainer and the head say what they say, one after the other."""
+
+    def __init__(self, said: list[tuple[str, Any]], answers: int) -> None:
+        self._said, self._answers = said, answers
+        self.sent: list[Message] = []
+        self.waiting = 0
+        self.endpoint = SimpleNamespace(
+            address="here",
+            message_bytes=1 << 30,
+            most_waiting_bytes=1 << 30,
+            waiting_bytes=lambda peer: self.waiting,
+            watch=self._watch,
+        )
+
+    def _watch(self, descriptor: int) -> None:
+        self._woken = descriptor
+
+    def send(self, to: str, message: Message) -> bool:
+        if not isinstance(message, Offer):
+            assert to == "trainer"
+            self.sent.append(message)
+        return True
+
+    def receive(self, timeout: float) -> object:
+        if self._said:
+            return Letter(*self._said.pop(0))
+        if len(self.sent) >= self._answers:
+            return Letter(POOL, Finish())
+        found, _, _ = select.select([self._woken], [], [], 20.0)
+        assert found, "no answer in time"
+        return Ready(self._woken)
+
+
+class Work:
+    """Makes batches of (1, 1, 1) samples, or does what it is told."""
+
+    terms = "{}"
+    cache = SimpleNamespace(hits=0, misses=0, bytes=0, bytes_most=0)
+
+    def __init__(self, make: Callable[[int], tuple[torch.Tensor, torch.Tensor]]) -> None:
+        self._make = make
+        self.made: list[int] = []
+
+    def batches(self, view: str, epoch: int, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        self.made.append(epoch)
+        samples, labels = self._make(rows.size)
+        return samples[None], labels[None]
+
+
+def plain(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(1, 1, 1, count).permute(3, 2, 0, 1), torch.zeros(count, dtype=torch.int64)
+
+
+def ask(number: int, samples: int = 2) -> tuple[str, Ask]:
+    return "trainer", Ask(number, "", number, samples, (np.arange(samples).tobytes(),))
+
+
+def answers(work: Work, talk: Talk, threads: int = 1) -> list[Message]:
+    server = DataServer("s", work, cast(Post, talk), threads, 0.2)
+    try:
+        server.serve()
+    finally:
+        server.close()
+    return talk.sent
+
+
+def test_a_batch_that_is_too_long_to_send_is_refused_and_the_next_one_made() -> None:
+    def make(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if count == 5:
+            return torch.zeros(1).expand(1, 1, 1, 1 << 28).permute(3, 2, 0, 1), torch.zeros(1)
+        return plain(count)
+
+    refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
+    assert isinstance(refused, Unsupplied) and "is too long for a message" in refused.why
+    assert isinstance(made, Supplied) and made.number == 2
+
+
+@pytest.mark.parametrize("batches", [-1, 0, 4, 1 << 40])
+def test_batches_that_cannot_be_are_refused_and_the_next_ones_made(batches: int) -> None:
+    odd = replace(ask(1, 6)[1], batches=batches)
+    refused, made = answers(Work(plain), Talk([("trainer", odd), ask(2)], 2))
+    assert isinstance(refused, Unsupplied) and f"6 in {batches} batches" in refused.why
+    assert isinstance(made, Supplied) and made.number == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(SystemExit(3), "SystemExit"), (RuntimeError("odd"), "odd"), (UserError("no such row"), "no such row")],
+)
+def test_whatever_ends_a_transform_does_not_end_the_server(error: BaseException, why: str) -> None:
+    def make(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if count == 5:
+            raise error
+        return plain(count)
+
+    refused, made = answers(Work(make), Talk([ask(1, 5), ask(2)], 2))
+    assert isinstance(refused, Unsupplied) and why in refused.why
+    assert isinstance(made, Supplied)
+
+
+def test_what_a_trainer_would_not_take_is_not_even_made() -> None:
+    work, talk = Work(plain), Talk([ask(1)], 1)
+    talk.waiting = data_server._WAITING_BYTES + 1
+    (answer,) = answers(work, talk)
+    assert answer == Unsupplied("s", 1, "") and not work.made
+
+
+def test_a_trainer_that_has_as_much_as_one_asks_ahead_is_served() -> None:
+    talk = Talk([ask(1)], 1)
+    talk.waiting = 2 << 30
+    (answer,) = answers(Work(plain), talk)
+    assert isinstance(answer, Supplied)
+
+
+def test_a_server_that_is_not_wanted_says_why() -> None:
+    talk = Talk([(POOL, Dismiss(0, "the others serve something else"))], 1)
+    with pytest.raises(MachineError, match="told to go: the others serve something else"):
+        answers(Work(plain), talk)

@@ -1,0 +1,166 @@
+"""Processes told apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cotswold.host import process_info as process_module
+from cotswold.host.hang_detection import Seen
+from cotswold.host.process_info import (
+    family,
+    identity,
+    is_stopped,
+    kill,
+    seen_of_descendants,
+    seen_of_others,
+    usage_of,
+)
+from cotswold.testing.signals import wait_until
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc"),
+    pytest.mark.usefixtures("template"),  # it is a child, and computes when it starts
+]
+PRINT = (
+    "from cotswold.host.process_info import identity; import time; "
+    "print(identity(), flush=True); time.sleep(60)"
+)
+
+
+def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        who = process.stdout.readline().strip()
+        process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while not is_stopped(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill(who)
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:
+    with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        host, pid, started = process.stdout.readline().split()
+        kill(f"{host} {pid} {int(started) + 1}")
+        kill(f"another-{host} {pid} {started}")
+        kill("")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.kill()
+
+
+def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_none(tmp_path: Path) -> None:
+    usage = usage_of(threading.get_ident())
+    before = usage()
+    time.sleep(0.2)  # what is measured
+    rested = usage()
+    assert rested.core_seconds - before.core_seconds < 0.1 and rested.blocks == before.blocks
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    if not on_memory(tmp_path):
+        assert usage().blocks > rested.blocks
+    computing = "print(sum(range(5_000_000)), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert usage().core_seconds - rested.core_seconds > 0.03
+        process.communicate(b"\n")
+
+
+@pytest.mark.parametrize("listing", ["children", "no such file"])
+def test_what_is_seen_of_processes_that_were_started_is_their_state_and_time(
+    listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_CHILDREN", listing)  # some kernels leave it out
+    computing = "print(sum(range(5_000_000)), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert seen_of_descendants()[process.pid].core_seconds > 0.03
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: seen_of_descendants()[process.pid].state == "T")
+        process.send_signal(signal.SIGCONT)
+        process.communicate(b"\n")
+    assert process.pid not in seen_of_descendants()
+
+
+@pytest.mark.parametrize("listing", ["children", "no such file"])
+def test_a_family_is_known_also_where_the_system_lists_no_children(
+    listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_CHILDREN", listing)
+    script = "sleep 60 & echo $!; wait"
+    with subprocess.Popen(
+        ["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        grandchild = int(process.stdout.readline())
+        found = family(os.getpid())
+        os.killpg(process.pid, signal.SIGKILL)
+    assert found[0] == os.getpid() and {process.pid, grandchild} < set(found)
+    assert found.index(process.pid) < found.index(grandchild)
+
+
+def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_asking_one_does() -> None:
+    asked, done, over = threading.Event(), threading.Event(), threading.Event()
+
+    def compute() -> None:
+        asked.wait()
+        sum(range(5_000_000))
+        done.set()
+        over.wait()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    number = thread.native_id or 0
+
+    def seen() -> Seen:
+        found = seen_of_others(number)
+        assert found is not None
+        return found
+
+    wait_until(lambda: seen().state == "S")
+    before = seen().core_seconds
+    sum(range(5_000_000))
+    own = seen().core_seconds
+    asked.set()
+    assert done.wait(60)
+    after = seen().core_seconds
+    over.set()
+    thread.join()
+    assert own - before < 0.02 and after - own > 0.03
+    assert seen_of_others(0) is None, "there is no such thread"
+
+
+def on_memory(folder: Path) -> bool:
+    """Whether a folder is on a file system that has no disk, whose blocks nobody counts."""
+    return subprocess.check_output(["stat", "-f", "-c", "%T", folder], text=True).strip() in {
+        "tmpfs",
+        "overlayfs",
+    }
+
+
+def test_a_process_that_runs_is_not_stopped() -> None:
+    assert identity().split()[1] == str(os.getpid()) and not is_stopped(os.getpid())
+
+
+def test_nobody_is_known_or_killed_where_a_sandbox_hides_the_hosts_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = identity()
+    monkeypatch.setattr(process_module, "_BOOT", tmp_path / "boot_id")
+    assert identity() == ""
+    kill(own)  # or this test would not end

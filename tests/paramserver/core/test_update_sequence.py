@@ -1,0 +1,30 @@
+"""Updates of a session: when they are sent again, and what ends that. Leases: how long they hold."""
+
+from __future__ import annotations
+
+from cotswold.paramserver.core.update_sequence import Numbered, Origin
+from cotswold.replication.replica.lease import Lease
+from cotswold.wire import Admitted
+
+
+def test_an_update_is_sent_again_after_the_time_for_that_until_it_is_answered() -> None:
+    servers = (("a", "place of a"), ("b", "place of b"))
+    numbered = Numbered(Admitted("one", 0, 1, "run", (), servers, 1.0, 0.5, "{}"))
+    sent = numbered.push({}, Origin(), 10.0)
+    assert [each.to for each in sent] == ["a", "b"]
+    assert numbered.again(10.49) == [] and numbered.again(10.5) == sent
+    assert numbered.again(10.9) == [], "the time begins when it was sent last"
+    numbered.answered("a", 1)
+    assert numbered.again(11.0) == sent[1:]
+    numbered.answered("b", 0)
+    assert numbered.waiting, "that was an answer to an older one"
+    numbered.answered("b", 1)
+    assert numbered.again(20.0) == []
+
+
+def test_a_lease_is_shorter_than_it_was_given_for_by_the_drift_of_clocks() -> None:
+    lease = Lease()
+    lease.given(lease.ask(10.0), 2.0)
+    assert lease.holds(11.89) and not lease.holds(11.91), "clocks may differ by 5 %"
+    lease.given(99, 50.0)
+    assert not lease.holds(12.0), "nobody asked for that"

@@ -1,0 +1,72 @@
+"""What servers have done, asked of servers that do not hear every question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cotswold.paramserver.core.dispatcher import State
+from cotswold.replicas import replicated_coordinator as bucket_conversation
+from cotswold.replicas.replicas import Replicas
+from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replicas.startup import OpenedReplicas
+from cotswold.wire import Send
+from cotswold.wire.lifecycle import Count, Counts
+from cotswold.wire.messenger import AnyMessage
+
+
+def counts_of(server: str) -> Counts:
+    return Counts(server, 0, 0.0, 0, 0, (), 1, 0, (), ())
+
+
+class Deaf(BucketConversation):
+    """Servers a and b, of which b does not hear the first question."""
+
+    @property
+    def servers(self) -> list[str]:
+        return ["a", "b"]
+
+    @property
+    def counting(self) -> Count:
+        return Count("run")
+
+    @property
+    def servers_patience(self) -> float:
+        return 1.0
+
+    def __init__(self) -> None:
+        self.machine, self.outlived = cast(Any, None), True
+        self.asked, self._answers = list[str](), list[Counts]()
+        self._others = list[Callable[[AnyMessage], None]]()
+
+    def deliver(self, sends: Sequence[Send]) -> None:
+        for each in sends:
+            is_heard = each.to == "a" or each.to in self.asked
+            self.asked.append(each.to)
+            if is_heard:
+                self._answers.append(counts_of(each.to))
+
+    def step(self, timeout: float) -> None:
+        assert len(self.asked) < 9
+        for hear in self._others:
+            for each in self._answers:
+                hear(each)
+        self._answers.clear()
+
+
+def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
+    machine = SimpleNamespace(state=State.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
+    conversation = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
+    Replicas(OpenedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
+
+
+def test_a_server_that_did_not_hear_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_conversation, "_AGAIN_SECONDS", 0.0)
+    deaf = Deaf()
+    begun = cast(Any, SimpleNamespace())
+    replicas = Replicas(OpenedReplicas(deaf, begun, ("x",), None))
+    assert [each.server for each in replicas.count()] == ["a", "b"]
+    assert deaf.asked.count("b") > 1

@@ -1,0 +1,73 @@
+"""Of servers that outlive runs a run hears what is its own, and nothing of what was before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replicas.run_metrics import SinceBegun
+from cotswold.wire.lifecycle import Counts, Unsaved
+
+BEFORE = replace(
+    Work().counts("server-a-0", [], {"strangers": 5, "malformed": 2}),
+    taken_bytes=1000,
+    applying_seconds=50.0,
+    cpu_seconds=90.0,
+    sent_bytes=(("replica-1", 1000),),
+    unsaved=Unsaved(10, 0.5, 40.0, 1.0),
+)
+
+
+def later(window: float, longest: float) -> Counts:
+    return replace(
+        BEFORE,
+        refused=(("malformed", 2), ("stale", 4), ("strangers", 6)),
+        taken_bytes=1300,
+        applying_seconds=51.0,
+        cpu_seconds=93.0,
+        sent_bytes=(("replica-1", 1100), ("replica-2", 200)),
+        unsaved=Unsaved(20, window, longest, 1.0),
+    )
+
+
+def longest(counts: Counts) -> float:
+    assert counts.unsaved is not None
+    return counts.unsaved.longest_seconds
+
+
+def test_a_run_hears_what_a_server_has_done_since_it_began() -> None:
+    since = SinceBegun()
+    first = since.of(BEFORE)
+    assert (first.taken_bytes, first.cpu_seconds, first.refused, longest(first)) == (0, 0.0, (), 0.5)
+    found = since.of(later(0.7, 40.0))
+    assert (found.taken_bytes, found.applying_seconds, found.cpu_seconds) == (300, 1.0, 3.0)
+    assert found.refused == (("stale", 4), ("strangers", 1))
+    assert found.sent_bytes == (("replica-1", 100), ("replica-2", 200))
+    assert since.of(replace(BEFORE, server="server-a-0.1")).taken_bytes == 0, "another process"
+
+
+def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
+    since = SinceBegun()
+    found = [
+        longest(since.of(each)) for each in (BEFORE, later(1.5, 40.0), later(0.2, 40.0), later(0.3, 45.0))
+    ]
+    assert found == [0.5, 1.5, 1.5, 45.0]
+
+
+def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation._since = SinceBegun()
+    for outlived, taken_bytes in ((False, 1000), (True, 0)):
+        conversation.outlived = outlived
+        found = conversation._of_this_run(BEFORE)
+        assert isinstance(found, Counts) and found.taken_bytes == taken_bytes
+
+
+def test_servers_that_are_not_heard_any_more_are_not_kept() -> None:
+    since = SinceBegun()
+    for number in range(2000):
+        since.of(replace(BEFORE, server=f"server-a-0.{number}"))
+        since.of(BEFORE)
+    assert len(since._first) == len(since._longest) == 1000
+    assert since.of(replace(BEFORE, cpu_seconds=93.0)).cpu_seconds == 3.0

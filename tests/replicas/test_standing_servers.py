@@ -1,0 +1,183 @@
+"""What a run hears of the cluster on which it is: of itself and of servers, and only what is new."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.processes.coordinator_loop import TroubleError
+from cotswold.replicas import replicated_coordinator as bucket_conversation
+from cotswold.replicas.monitor import Watching
+from cotswold.replicas.replicated_coordinator import BucketConversation
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.client.standalone_cluster import StandingServers
+from cotswold.wire import Create, EventSeen, Looked, Remove, RunSeen
+
+OWN, OTHER = "c83a0b833eac6e20", "17aa0b833eac6e99"
+
+
+def looked(*events: EventSeen, runs: tuple[str, ...] = ()) -> Looked:
+    return Looked("controller", 1, 3, 1, (), tuple(RunSeen(run, 4, 0, 0) for run in runs), (), 0, events)
+
+
+def elected(seconds: float, run: str) -> EventSeen:
+    sentence = f"bucket 3 of {run}: primary a ended (killed); secondary b took over, term 2, in 3 ms"
+    return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),))
+
+
+class Unheard:
+    """A post of which nothing comes back."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    def send(self, to: str, message: object) -> bool:
+        self.sent.append(message)
+        return True
+
+    def seek(self) -> None:
+        pass
+
+
+def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> None:
+    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    now, told = time.monotonic(), []
+    assert not servers.trouble(now + 10), "none was asked"
+    for second in range(12):
+        servers.look(now + second)
+        told.append(servers.trouble(now + second))
+    (said,) = filter(None, told)
+    assert (
+        said == "no controller that leads has answered for 4 s, of controller-a: pushes wait until one does"
+    )
+    servers.happened(looked())
+    assert servers.trouble(time.monotonic()) == "a controller that leads answers again"
+    assert not servers.trouble(time.monotonic())
+
+
+def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_well_again() -> None:
+    servers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    servers.happened(looked())
+    now = time.monotonic()
+    assert not servers.trouble(now), "it was not made yet"
+    servers.happened(looked(runs=(OWN, OTHER)))
+    assert not servers.trouble(now) and not servers.unknown
+    servers.look(now)
+    assert servers.trouble(now + 5).startswith("no controller that leads has answered")
+    assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
+    servers.happened(looked(runs=(OTHER,)))
+    said = servers.trouble(now + 5)
+    assert said.startswith(
+        "the cluster of controller-a knows nothing of this run any more"
+    ) and said.startswith(servers.unknown)
+    assert "cotswold cluster status" in said and "--resume" in said
+    assert not servers.trouble(now + 6), "it is said once"
+    assert servers.unheard(now + 6) == "the cluster knows nothing of this run any more"
+    servers.happened(looked(runs=(OWN,)))
+    assert servers.trouble(now + 7) == "the cluster knows this run again" and not servers.trouble(now + 7)
+
+
+def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation._keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    assert "no server that lives has a copy" in str(conversation.unanswered(["b"], 25))
+    conversation._keepers.happened(looked(runs=(OWN,)))
+    conversation._keepers.happened(looked())
+    said = str(conversation.unanswered(["b"], 25))
+    assert "knows nothing of this run any more" in said and said.endswith("resume the run")
+
+
+def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
+    servers = StandingServers(cast(RoutedPost, None), {}, OWN)
+    own, others = elected(0.1, OWN), elected(0.1, OTHER)
+    before = EventSeen(50.0, "lost", "server-a", "server-a ended: killed", "", ())
+    time.sleep(0.05)
+    assert servers.happened(looked(before, own, others)) == [own], "no other run, nothing from before"
+    since = EventSeen(0.01, "lost", "server-b", "server-b ended: killed", "", ())
+    assert servers.happened(looked(before, own, others, since)) == [since]
+    assert not servers.happened(looked(before, own, others, since))
+
+
+def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_path: Path) -> None:
+    """Whoever ends before it could ask, or is answered, leaves nothing behind."""
+
+    def begun(run: str) -> tuple[StandingServers, Unheard]:
+        post = Unheard()
+        return StandingServers(cast(RoutedPost, post), {}, run, tmp_path / "note"), post
+
+    begun("first")
+    begun("second")  # which ends at once
+    servers, post = begun("third")
+    servers.create(Create("third", "", (), 1))
+    assert post.sent[:-1] == [Remove("second"), Remove("first")]
+    servers.removed("first")
+    servers, post = begun("fourth")
+    servers.look(time.monotonic())
+    assert post.sent[1:] == [Remove("third"), Remove("second")]
+    for run in ("second", "third", "another"):
+        servers.removed(run)
+    begun("fifth")
+    servers, post = begun("sixth")
+    servers.look(time.monotonic())
+    assert post.sent[1:] == [Remove("fifth"), Remove("fourth")]
+
+
+def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
+    conversation, now = BucketConversation.__new__(BucketConversation), 100.0
+    keepers = StandingServers(cast(RoutedPost, Unheard()), {"controller-a": ""}, OWN)
+    named = ["server-a", "server-b", "server-c", "server-d"]
+    conversation._keepers = keepers
+    conversation.watching = Watching()
+    silent: list[str] = []
+    conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
+    keepers.post = cast(RoutedPost, SimpleNamespace(servers=named))
+    assert conversation.unheard(now) == "", "nobody was asked"
+    silent.append(f"{OWN}/0003")
+    assert conversation.unheard(now) == "no server has answered for 1 bucket of the parameters"
+    for each in named:
+        conversation.watching.to_ask(each, now)
+    assert conversation.unheard(now + 5) == (
+        "server-a, server-b, server-c and 1 more have said nothing for 5 s"
+    )
+    keepers._unanswered = now
+    del named[1:]
+    assert conversation.unheard(now + 7) == (
+        "server-a has said nothing for 7 s, and no controller that leads has answered for 7 s"
+    )
+
+
+def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conversation, told, now = BucketConversation.__new__(BucketConversation), list[str](), [0.0]
+    conversation.outlived = True
+    keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
+    conversation._keepers = cast(StandingServers, keepers)
+    conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
+
+    def step(self: BucketConversation, timeout: float) -> None:
+        now[0] += 1.0
+
+    monkeypatch.setattr(BucketConversation, "step", step)
+    monkeypatch.setattr(bucket_conversation, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(TroubleError):
+        conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
+    assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
+    said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
+    assert told[1].startswith(said) and told[1].endswith("Ctrl-C, and again after a moment, leaves at once")
+
+
+def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
+    conversation = BucketConversation.__new__(BucketConversation)
+    conversation.outlived = True
+    conversation._keepers = cast(
+        StandingServers, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
+    )
+    said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
+    with pytest.raises(TroubleError, match=said):
+        conversation.create(Create("run", "", ("run/0000",), 1), 0.0)

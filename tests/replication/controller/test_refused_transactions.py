@@ -1,0 +1,42 @@
+"""What the state of controllers does not take is refused, said and forgotten; whoever asked goes on."""
+
+from __future__ import annotations
+
+import select
+from pathlib import Path
+from typing import Any
+
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.metadata import Place
+from cotswold.replication.runtime.controller_process import Found, StateThread
+from measures.fuzzing.controller import ControllerVictim
+
+
+def answer_of(state: StateThread, wish: Wish) -> Found:
+    """What comes of it."""
+    found: list[Found] = []
+    state.ask(wish, lambda _, answer: found.append(answer))
+    while not found:
+        assert select.select([state], [], [], 30.0)[0], "it does not answer"
+        state.take()
+    return found[0]
+
+
+def test_a_transaction_that_no_state_takes_is_refused_and_the_next_is_done(tmp_path: Path) -> None:
+    with StateThread(Place(str(tmp_path / "state.sqlite"))) as state:
+        for key, value in (("k" * 600, "1"), ("k", "\u20ac" * 30_000)):
+            assert isinstance(answer_of(state, Transact((), ((key, value),))), ValueError)
+        assert answer_of(state, Transact((), (("k", "1"),))) is True
+        assert answer_of(state, Read("k")) == {"k": "1"}
+
+
+def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
+    victim = ControllerVictim()
+    role: Any = victim._role
+    victim._machine._reign.board.map.drain("server-a-0", 1.0)
+    wish = victim._machine._reign.board.map.transaction(victim._machine.leading.key)
+    victim._machine._asking = wish
+    told = victim._post.sent["Happened"]
+    role._answered(wish, ValueError("a key is too long"))
+    assert victim._post.sent["Happened"] == told + 1
+    assert not victim._machine._reign.board.map.is_asking, "or it waits for its answer for ever"

@@ -1,0 +1,612 @@
+"""What a disk has of a bucket, one message after the other: what the tables say of saving and reviving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.replication.replica_group import BUCKET, House, contents, push, said
+
+from cotswold.paramserver.core.durability import Saving
+from cotswold.replication.controller.disk_recovery import Revival
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.follower_progress import NOTHING
+from cotswold.replication.replica.saved_bucket import Saved, disk_of, next_of, restored_on
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
+from cotswold.shards.core.sample_ledger import Samples
+from cotswold.shards.core.versions import behind, later
+from cotswold.wire import (
+    COORDINATOR,
+    Applied,
+    Assign,
+    Elsewhere,
+    FindSaved,
+    FoundSaved,
+    Group,
+    Here,
+    Leased,
+    OfBucket,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullNewer,
+    Send,
+    Update,
+    Write,
+)
+
+SESSIONS = ((1, "one"),)
+
+
+class OnDisk:
+    """A server with a disk, and a client that says what the coordinator and a replica say."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.now, self.term = name, 0.0, 1
+        self.keeper = Keeper(name, "host", "address", contents, Copying(saves=True), 0.0)
+        self.disk: dict[str, Saved] = {}
+
+    def assign(self, group: Group) -> None:
+        self.term = group.term
+        self.keeper.receive("controller", Assign(1, group), self.now)
+        self.lease()
+
+    def lease(self) -> None:
+        self.now += 1.0
+        for each in self.keeper.tick(self.now):
+            if isinstance(each.message, Here):
+                self.keeper.receive("controller", Leased(1, self.name, each.message.number, 1.0), self.now)
+
+    def say(
+        self, sender: str, message: Update | PullNewer | Order | Write, term: int | None = None
+    ) -> list[Send]:
+        said = OfBucket(BUCKET, self.term if term is None else term, message)
+        sends = [*self.keeper.receive(sender, said, self.now), *self.keeper.drain(self.now)]
+        return [
+            Send(each.to, each.message.message) if isinstance(each.message, OfBucket) else each
+            for each in sends
+        ]
+
+    def save(self) -> None:
+        for number, saved in self.keeper.saves():
+            before = self.disk.get(saved.bucket)
+            numbers = {**({} if before is None else before.numbers), **saved.numbers}
+            self.disk[saved.bucket] = Saved(**{**vars(saved), "numbers": numbers})
+            self.keeper.saved(number)
+
+    def push(self, number: int, session: int = 1, by: float = 1.0) -> list[Send]:
+        place = (number - 1, number)
+        gradients = ((-by, -by), (-by, -by))
+        update = Update(
+            *("run", session, number, "gradient", (0, 1), (0, 0), 1, 1.0, (place,), 0, (), gradients)
+        )
+        return self.say("one" if session == 1 else "two", update)
+
+    def order(
+        self, number: int, sessions: tuple[tuple[int, str], ...] = SESSIONS, settled: int = 0
+    ) -> Ordered:
+        return self.answer(Order(number, sessions, ((1, 1.0),), 0, settled))
+
+    def answer(self, order: Order) -> Ordered:
+        (send,) = self.say(COORDINATOR, order)
+        assert isinstance(send.message, Ordered)
+        return send.message
+
+    def begin(self) -> None:
+        self.assign(Group(BUCKET, 1, self.name))
+        zeros = (0.0, 0.0)
+        self.say(COORDINATOR, Write(1, "weights", (0, 1), (zeros, zeros)))
+        self.order(1)
+
+    @property
+    def weights(self) -> list[list[float]]:
+        return [list(each) for each in self.keeper.copies[BUCKET].contents.vectors["weights"]]
+
+
+def reborn(before: OnDisk, term: int = 2) -> OnDisk:
+    """The server that has the disk of another, which is dead."""
+    after = OnDisk(next_of(before.name))
+    after.disk = before.disk
+    (asked,) = [after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)]
+    assert asked == [], "first it is read"
+    assert after.keeper.take_recalls() == [BUCKET]
+    after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
+    (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), after.now)
+    assert isinstance(found.message, FoundSaved) and found.message.server == after.name
+    after.assign(Group(BUCKET, term, after.name, life=term))
+    return after
+
+
+def test_what_was_saved_begins_another_life_without_what_came_after() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    server.push(2)
+    after = reborn(server)
+    assert after.weights == [[1.0, 1.0]] * 2, "the second is lost"
+    answer = after.order(2)
+    assert (answer.life, answer.restored) == (2, 1)
+    assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),)}
+
+
+def test_numbers_that_did_not_change_are_saved_once_and_are_there_all_the_same() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    change = Update("run", 1, 1, "gradient", (1,), (0,), 1, 1.0, ((0, 1),), 0, (), ((-1.0, -1.0),))
+    server.say("one", change)
+    ((number, saved),) = server.keeper.saves()
+    assert set(saved.numbers) == {("weights", 1)} and saved.change.shards == (0, 1)
+    server.keeper.unsaved(number)
+    ((_, again),) = server.keeper.saves()
+    assert set(again.numbers) == {("weights", 1)}, "what the disk did not take is given again"
+    server.save()
+    assert not list(server.keeper.saves())
+
+
+def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    after = reborn(server)
+    assert after.push(2) == [], "nobody knows yet that there is another life"
+    after.order(2)
+    assert after.push(2) == [], "the coordinator lets it join anew"
+    answer = after.order(3, ((2, "two"),))
+    assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),), 2: ()}
+    (applied,) = after.push(1, session=2)
+    assert isinstance(applied.message, Applied) and after.weights == [[2.0, 2.0]] * 2
+    assert after.order(4, ((2, "two"),)).past == ((1, ((0, 1),)),), "until it is settled"
+    assert after.order(5, ((2, "two"),), settled=1).past == ()
+
+
+def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_knows_of_it() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.push(1)
+    server.save()
+    known = Order(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
+    assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
+    after = reborn(server)
+    assert after.answer(known).samples == ((1, ((0, 1),), ()),)
+    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.life),))
+    assert after.answer(heard).samples == ((1, (), ()),)
+
+
+def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_the_shard() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    for number in (1, 2, 3):
+        server.push(number)
+    after = reborn(server)
+    (pulled,) = after.say("reader", PullNewer("run", 0, 0, (0, 1), (3, 3)))
+    assert isinstance(pulled.message, PulledNewer) and pulled.message.shards == (0, 1)
+    assert min(pulled.message.versions) > 3 and behind(pulled.message.versions[0], 0) == 0
+
+
+def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    after = reborn(server)
+    said = after.say(COORDINATOR, Order(7, SESSIONS, ((1, 1.0),), 0, 0), term=1)
+    assert said == [Send(COORDINATOR, Elsewhere(BUCKET, 2, "server-0.1"))]
+
+
+def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    assert server.order(2).saved == 0, "nothing is on a disk"
+    server.save()
+    assert server.order(3).saved == 2
+    server.assign(Group(BUCKET, 2, server.name))
+    server.order(4)
+    assert server.order(5).saved == 2, "in another term it is to be saved anew"
+    server.save()
+    assert server.order(6).saved == 5
+
+
+def test_a_disk_that_is_damaged_is_given_everything_again() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    assert not list(server.keeper.saves())
+    assert server.keeper.damaged(BUCKET)
+    ((_, saved),) = server.keeper.saves()
+    assert set(saved.numbers) == {("weights", 0), ("weights", 1)}
+    assert not server.keeper.damaged("bucket 1"), "of which there is nothing here"
+
+
+def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None:
+    server = OnDisk("server-0")
+    server.begin()
+    server.save()
+    for has in (None, Saved(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
+        after = OnDisk("server-0.1")
+        after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        after.keeper.recalled(BUCKET, has)
+        (found,) = after.keeper.receive("controller", FindSaved(1, BUCKET), 0.0)
+        assert isinstance(found.message, FoundSaved) and found.message.index == NOTHING
+
+
+def _of_shards(server: OnDisk, shards: tuple[int, ...]) -> object:
+    change = server.disk[BUCKET].change
+    return type(change)(**{**vars(change), "shards": shards})
+
+
+# --- controllers ---
+
+
+def found(server: str, life: int = 0, term: int = 3, index: int = 5) -> FoundSaved:
+    return FoundSaved(BUCKET, server, life, term, index)
+
+
+def revival(*members: str) -> Revival:
+    return Revival(Group(BUCKET, 3, members[0], members[1:]), 0.0)
+
+
+PATIENCE = (3.0, 30.0)
+
+
+def test_whoever_has_lost_the_least_begins_another_life() -> None:
+    asked = revival("a", "b", "c")
+    living = ["a.1", "b.1", "c.1", "d"]
+    assert [each.to for each in asked.ask(living, 1, 0.0, 0.25)] == living
+    for each in (found("a.1", index=5), found("b.1", index=7), found("c.1", term=2, index=9)):
+        asked.heard(each, 0.0)
+    assert asked.decided(living, (), 0.1, PATIENCE) is None, "one has not answered"
+    asked.heard(found("d", life=0, term=1, index=20), 0.0)
+    assert asked.decided(living, (), 0.1, PATIENCE) == Group(BUCKET, 4, "b.1", life=4)
+
+
+def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_take_its_groups() -> None:
+    """The state was made from disks that are older than what a server has in memory."""
+    asked = revival("a.restored")
+    for each in (found("a.1", term=3), found("b", term=9, index=2)):
+        asked.heard(each, 0.0)
+    decided = asked.decided(["a.1", "b"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.primary == "b" and decided.term > 9
+    alone = revival("a.restored")
+    alone.heard(found("a.1", term=3), 0.0)
+    decided = alone.decided(["a.1"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.term > 9, "b may come later"
+
+
+def made_from_disks(*disks: str) -> Revival:
+    """A bucket of a state of controllers that was made from these disks."""
+    return revival(*map(restored_on, disks))
+
+
+def decision(asked: Revival, living: Sequence[str], now: float) -> str:
+    """Who begins; ``known`` are the living and the disks that the state names."""
+    ended = asked.group.members
+    found = asked.decided(living, ended, now, (60.0, 60.0), (*living, *ended))
+    return "" if found is None else found.primary
+
+
+def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there() -> None:
+    asked = made_from_disks("a", "b")
+    asked.heard(found("a.1", index=5), 0.0)
+    assert decision(asked, ["a.1"], 10.0) == "" and asked.missing == ["b"]
+    asked.heard(found("b.1", index=7), 10.0)
+    assert decision(asked, ["a.1", "b.1"], 10.1) == "b.1", "it came 10 s late, and has more"
+
+
+def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -> None:
+    """The disk of one host may have a bucket that was moved to two others since."""
+    asked = made_from_disks("a")
+    asked.heard(replace(found("a.1", term=3), members=("a", "b")), 0.0)
+    assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
+    asked.heard(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
+    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.missing == ["c"]
+    asked.heard(replace(found("c.2", term=7), members=("c.2",)), 9.0)
+    assert decision(asked, ["a.1", "b.1", "c.2"], 9.1) == "c.2"
+
+
+def test_a_disk_that_does_not_come_is_waited_for_a_minute() -> None:
+    asked = made_from_disks("a", "b")
+    asked.heard(found("a.1"), 0.0)
+    assert decision(asked, ["a.1"], 59.0) == "" and decision(asked, ["a.1"], 60.0) == "a.1"
+
+
+def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
+    """A member may have been left out a moment before all died, and its disk have everything."""
+    asked = revival("a")
+    asked.heard(found("a.1", index=-1), 0.0)  # it is damaged
+    asked.heard(found("d", term=1, index=20), 0.0)
+    assert asked.decided(["a.1", "d"], ("a",), 5.0, PATIENCE) is None
+    asked.heard(found("b.1", term=2, index=30), 0.0)
+    decided = asked.decided(["a.1", "b.1", "d"], ("a",), 30.0, PATIENCE)
+    assert decided is not None and decided.primary == "b.1"
+
+
+def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
+    asked = revival("a", "b")
+    asked.heard(found("a.1", life=2, term=2, index=1), 0.0)
+    asked.heard(found("b.1", life=0, term=3, index=50), 0.0)
+    decided = asked.decided(["a.1", "b.1"], (), 0.1, PATIENCE)
+    assert decided is not None and decided.primary == "a.1"
+
+
+@pytest.mark.parametrize(
+    ("ended", "term", "at", "is_decided"),
+    [
+        (("a", "b"), 3, 2.9, False),
+        (("a", "b"), 3, 3.0, True),
+        (("a", "b"), 2, 29.0, False),
+        (("a", "b"), 2, 30.0, True),
+        (("a",), 3, 1e6, False),
+    ],
+)
+def test_a_disk_that_is_not_there_is_waited_for_and_a_member_that_may_live_for_ever(
+    ended: tuple[str, ...], term: int, at: float, is_decided: bool
+) -> None:
+    asked = revival("a", "b")
+    asked.heard(found("a.1", term=term), 0.0)
+    decided = asked.decided(["a.1"], ended, at, PATIENCE)
+    assert (decided is not None) is is_decided
+
+
+def test_nothing_is_decided_where_no_disk_has_anything() -> None:
+    asked = revival("a")
+    asked.heard(found("a.1", index=NOTHING), 0.0)
+    assert asked.decided(["a.1"], ("a",), 1000.0, PATIENCE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "disk", "after"),
+    [
+        ("server-3", "server-3", "server-3.1"),
+        ("server-3.9", "server-3", "server-3.10"),
+        ("a.b", "a.b", "a.b.1"),
+    ],
+)
+def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str) -> None:
+    assert (disk_of(name), next_of(name)) == (disk, after)
+
+
+# --- the ledger ---
+
+
+def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
+    assert samples.total.counted == 6 and samples.settled == ((0, 6),)
+    assert samples.revoked({1: ((0, 4),)}) == ((4, 6),)
+    total = samples.total
+    assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, ((0, 4),))
+    assert samples.revoked({1: ((0, 4),)}) == ()
+    assert samples.hand_out(2, 2) == (4, 6)
+
+
+def test_what_disks_have_is_lost_no_more() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.said(1, [(((0, 6),), ())])
+    samples.forget(((0, 4),))
+    assert samples.revoked({}) == ((4, 6),)
+
+
+def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_that_is_on() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.next_epoch()
+    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert (samples.accounts[0].left_out, samples.free) == (0, 5)
+    assert samples.hand_out(2, 4) == (3, 4), "no range is of two epochs"
+    assert samples.hand_out(2, 4) == (4, 8)
+    samples.said(2, [(((3, 8),), ())])
+    assert [vars(each)["counted"] for each in samples.accounts.values()] == [4, 4]
+    assert samples.accounts[0].handed_out == 5 and samples.accounts[0].lost == 1
+    again = Samples.restored(4, samples.state())
+    assert again.total == samples.total
+
+
+def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.stop()
+    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert not samples.is_stopped and samples.hand_out(2, 9) == (3, 4)
+    samples.stop()
+    assert samples.hand_out(2, 9) is None
+
+
+def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
+    samples = Samples(4)
+    samples.hand_out(1, 4)
+    samples.said(1, [(((0, 4),), ())])
+    samples.next_epoch()
+    samples.revoked({1: ()})
+    samples.next_epoch()
+    assert [each.left_out for each in samples.accounts.values()] == [0, 4, 0]
+    assert samples.hand_out(2, 4) == (0, 4)
+
+
+def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.stop()
+    samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
+    total = samples.total
+    assert (total.counted, total.lost, samples.free, samples.is_stopped) == (4, 2, 2, False)
+
+
+def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
+    samples = Samples(10)
+    samples.hand_out(1, 6)
+    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
+    total = samples.total
+    assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
+
+
+def test_what_is_settled_waits_for_the_slowest_disk() -> None:
+    saving = Saving(())
+    saving.answered(1, ((0, 10),), [None, None])
+    assert saving.settled == ((0, 10),) and not saving.is_pending
+    saving.answered(2, ((0, 20),), [1, 2])
+    saving.answered(3, ((0, 30),), [2, 3])
+    assert (saving.settled, saving.order, saving.is_pending) == (((0, 20),), 2, True)
+    saving.lost(((0, 25),))
+    saving.answered(4, ((0, 40),), [4, 4])
+    assert (saving.settled, saving.is_pending) == (((0, 40),), False)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 1000))
+def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
+    assert behind(later(now, lives), later(then, 0)) == max(0, now - then)
+    assert (later(now, lives + 1) > later(then, lives)) and later(now, 0) == now
+
+
+def house_that_saves(names: str) -> House:
+    return House(names, Copying(saves=True))
+
+
+def put_on_disk(house: House, name: str) -> Saved:
+    """All that is different of the bucket; what was."""
+    number, saved = house.of[name].save(BUCKET)
+    house.of[name].saved(number)
+    return saved
+
+
+def asked_what_it_has(house: House, name: str, disk: Saved | None = None) -> FoundSaved:
+    """A controller asks, and the disk has that."""
+    keeper = house.of[name]
+    keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    for bucket in keeper.take_recalls():
+        keeper.recalled(bucket, disk)
+    (found,) = keeper.receive("controller", FindSaved(1, BUCKET), house.now)
+    assert isinstance(found.message, FoundSaved)
+    return found.message
+
+
+def test_a_learner_that_was_waited_for_has_everything_in_memory_when_all_members_are_gone() -> None:
+    house = house_that_saves("ac")
+    house.begin(Group(BUCKET, 1, "a"))
+    house.assign(Group(BUCKET, 2, "a", (), ("c",)))
+    house.settle()
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    assert said(house.carry(), Applied), "with what the learner has"
+    found = asked_what_it_has(house, "c", None)
+    assert (found.term, found.index) == (2, house.of["a"].copies[BUCKET].index)
+    house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", life=3)))
+    house.lease("c")
+    copy = house.of["c"].copies[BUCKET]
+    assert copy.role is Role.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
+    assert dict(copy.restored).keys() == {0, 1}, "the coordinator is told with which versions it began"
+    assert house.of["c"].different == [BUCKET], "its disk has nothing of that"
+
+
+def test_a_primary_that_was_has_more_than_nothing_when_the_next_is_gone_for_good() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    found = asked_what_it_has(house, "a", None)
+    assert (found.life, found.term, found.index) == (0, 1, house.of["a"].copies[BUCKET].index)
+
+
+def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -> None:
+    house = house_that_saves("abc")
+    house.begin(Group(BUCKET, 1, "a", ("b",)))
+    house.assign(Group(BUCKET, 2, "a", ("b",), ("c",)))
+    house.settle()
+    for number in (1, 2, 3):
+        house.ask("a", "client", push(number, 1.0, 1.0, 1.0, 1.0))
+        house.drain("a")
+        house.carry(lost="c")
+    disk = put_on_disk(house, "a")
+    assert put_on_disk(house, "c").index < disk.index
+    house.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
+    house.waiting.clear()
+    learner = house.of["c"].copies[BUCKET]
+    assert learner.role is Role.LEARNER and learner.rank < disk.rank
+    number, saved = house.of["c"].save(BUCKET)
+    assert saved.rank < disk.rank
+
+
+def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -> None:
+    house = house_that_saves("ax")
+    house.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(house, "a")
+    assert asked_what_it_has(house, "x", disk).index == disk.index
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", life=3)))
+    assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", life=4)))
+    assert house.of["x"].copies[BUCKET].on_disk.found is None, "another life has begun elsewhere"
+
+
+def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
+    house = house_that_saves("x")
+    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", life=4)))
+    keeper = house.of["x"]
+    assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
+    house.now += 1.0
+    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Here)]
+    assert here.fenced == ((BUCKET, 5),), "so an election is held"
+
+
+def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(house, "a")
+    keeper = house.of["a"]
+    house.assign(Group(BUCKET, 2, "a", life=2))
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    index = keeper.copies[BUCKET].index
+    keeper.recalled(BUCKET, disk)
+    house.assign(Group(BUCKET, 3, "a", life=2))
+    assert keeper.copies[BUCKET].index >= index
+
+
+def test_a_disk_that_had_more_a_moment_ago_is_waited_for_though_its_process_has_died_again() -> None:
+    asked = revival("a")
+    asked.heard(found("a.1", index=-1), 1.0)
+    asked.heard(found("e.1", term=2, index=23), 20.0)
+    asked.heard(found("b.1", term=1, index=6), 31.0)
+    assert asked.decided(["a.1", "b.1"], ("a", "e.1"), 31.0, PATIENCE) is None
+    decided = asked.decided(["a.1", "b.1"], ("a", "e.1"), 50.5, PATIENCE)
+    assert decided is not None and decided.primary == "b.1", "it does not come any more"
+    asked.heard(found("e.2", term=2, index=23), 50.6)
+    decided = asked.decided(["a.1", "b.1", "e.2"], ("a", "e.1"), 50.6, PATIENCE)
+    assert decided is not None and decided.primary == "e.2"
+
+
+def test_where_every_disk_was_heard_of_nobody_is_waited_for() -> None:
+    asked = revival("a")
+    known = ["a", "a.1", "b", "e", "e.1"]
+    asked.heard(found("a.1", index=-1), 1.0)
+    asked.heard(found("b", term=1, index=6), 1.0)
+    assert asked.decided(["a.1", "b"], (), 1.0, PATIENCE, known) is None, "that of e may have more"
+    asked.heard(found("e", term=2, index=23), 2.0)
+    assert asked.decided(["a.1", "b"], (), 2.0, PATIENCE, known) is None, "it has, and is away again"
+    asked.heard(found("e.1", term=2, index=23), 3.0)
+    decided = asked.decided(["a.1", "b", "e.1"], (), 3.0, PATIENCE, known)
+    assert decided is not None and decided.primary == "e.1"
+
+
+def test_what_a_disk_has_refused_is_in_what_it_takes_next() -> None:
+    house = house_that_saves("a")
+    house.begin(Group(BUCKET, 1, "a"))
+    put_on_disk(house, "a")
+    keeper = house.of["a"]
+    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    house.drain("a")
+    refused, _ = keeper.save(BUCKET)
+    house.ask("a", COORDINATOR, Order(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    taken, second = keeper.save(BUCKET)
+    keeper.unsaved(refused)
+    keeper.saved(taken)
+    assert set(second.numbers) == {("weights", 0), ("weights", 1)}

@@ -1,0 +1,21 @@
+"""Runs that are over, as a server that outlives them remembers them: not at all."""
+
+from __future__ import annotations
+
+from cotswold.wire import Assign, Describe, Forget, Group
+from cotswold.wire.messenger import Letter
+from measures.fuzzing.keeper import CLIENT, CONTROLLER, LED, OWN, RUN, KeeperVictim
+
+
+def test_of_a_run_that_is_over_a_server_knows_neither_what_it_was_nor_who_spoke() -> None:
+    victim = KeeperVictim()
+    victim.check()
+    assert list(victim._role._runs) == [RUN] and (RUN, "replica-1") in victim._role._clients._names
+    for sender, epoch in ((CLIENT, 1), (CONTROLLER, 0)):  # no controller, and one that leads no more
+        victim.attend(Letter(sender, Forget(epoch, RUN)))
+        assert list(victim._role._runs) == [RUN] and victim._role._clients._names
+    victim.attend(Letter(CONTROLLER, Forget(1, RUN)))
+    assert not victim._role._runs and not victim._role._clients._names
+    asked = victim._post.sent[Describe.__name__]
+    victim.attend(Letter(CONTROLLER, Assign(1, Group(LED, 1, OWN, ()))))
+    assert victim._post.sent[Describe.__name__] == asked + 1, "it comes again, and is described anew"

@@ -1,0 +1,249 @@
+"""The supervisor of a host, with processes that do nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.ports import free_ports
+from tests.processes.test_process_group import Machines
+from tests.support.replication.standalone_cluster import settings_of
+
+from cotswold.errors import MachineError, UserError
+from cotswold.files import replace_file
+from cotswold.host import Token
+from cotswold.replication.client.standalone_cluster import controllers_at
+from cotswold.replication.metadata import SqliteState
+from cotswold.replication.runtime import host_supervisor as module
+from cotswold.replication.runtime.host_supervisor import Drained, Station, StationSettings
+from cotswold.transport.address import Address
+from cotswold.wire import Described, Draining
+
+Events = list[tuple[str, str, str]]
+
+
+def told(events: Events, kind: str) -> list[str]:
+    return [sentence for each, _, sentence in events if each == kind]
+
+
+def step(station: Station, is_so: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it does not come to that"
+        station.step(0.02)
+
+
+class Disk:
+    """Where names are written, which is full at times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        monkeypatch.setattr("cotswold.replication.runtime.server_names.replace_file", self.write)
+
+    def write(self, path: Path, content: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, content)
+
+
+def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, machines, events = Disk(monkeypatch), Machines(here=2), Events()
+    settings = settings_of(tmp_path / "a", 1, servers=1)
+    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+        server = next(each for each in machines.started if each.name == "server-a-0")
+        station._lives["server-a-0"].began -= 100.0  # it has lived for long
+        disk.is_full = True
+        server.exit = -9
+        os.write(server._write, b"x")
+        step(station, lambda: told(events, "failed"))
+        for _ in range(10):
+            station.step(0.02)
+        assert 2 <= len(told(events, "failed")) <= 5, "later and later"
+        assert "No space left" in told(events, "failed")[0]
+        disk.is_full = False
+        step(station, lambda: machines.started[-1].name == "server-a-0.1")
+
+
+def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Path) -> None:
+    machines = Machines(here=2)
+    with Station(settings_of(tmp_path / "a", 1, servers=1), Token.new(), processes=machines) as station:
+        station._served.add("server-a-0")
+        server = next(each for each in machines.started if each.name == "server-a-0")
+        server.exit = -9
+        os.write(server._write, b"x")
+        step(station, lambda: machines.started[-1].name == "server-a-0.1")
+        assert "server-a-0" not in station._served
+
+
+@pytest.mark.parametrize(
+    ("answers", "drained"),
+    [
+        (["1 has 2 copies; 0001 is copied to server-b-0"] * 9, Drained(0)),
+        ([f"it waits for reason {number}" for number in range(9)], Drained(0)),
+        (["no other server has room"] * 9, Drained(2)),
+        ([], Drained(0, ("server-a-0",))),
+    ],
+)
+def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], drained: Drained
+) -> None:
+    heard = [Draining("server-a-0", 2, each) for each in answers] + [Draining("server-a-0", 0, "")]
+    now = [0.0]
+
+    def hear(self: Station, seconds: float) -> object:
+        now[0] += 1.0
+        return heard.pop(0) if answers and heard else None
+
+    settings = settings_of(tmp_path / "a", 1, servers=1)
+    with (
+        Station(settings, Token.new(), processes=Machines(here=2)) as station,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(Station, "_hear", hear)
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        assert station.drain(25.0) == drained
+
+
+def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines, events, finished = Machines(here=2), Events(), list[str]()
+    settings = settings_of(tmp_path / "a", 1, servers=2)
+
+    def started() -> list[str]:
+        return [each.name for each in machines.started if "server" in each.name]
+
+    def leader_says(station: Station, *drained: str) -> None:
+        station._reached(Described("", "", 0, drained))
+        station._start_due(time.monotonic() + 60)
+
+    with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+        monkeypatch.setattr(station._post, "send", lambda name, message: finished.append(name))
+        leader_says(station, "server-a-1", "server-a-7")
+        leader_says(station, "server-a-1")
+        assert finished == ["server-a-1"] * 2 and len(told(events, "drained")) == 1
+        server = next(each for each in machines.started if each.name == "server-a-1")
+        leader_says(station)
+        assert started() == ["server-a-0", "server-a-1"], "one process of a disk at a time"
+        leader_says(station, "server-a-1")
+        server.exit = 0
+        station._ended(server.fileno())
+        leader_says(station, "server-a-1")
+    with Station(settings, Token.new(), processes=machines) as station:
+        assert started()[2:] == ["server-a-0.1"], "nor after a restart of the host"
+        leader_says(station)
+        assert started()[2:] == ["server-a-0.1", "server-a-1.1"]
+
+
+def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path: Path) -> None:
+    settings, disks = settings_of(tmp_path / "a", 1, servers=1), tmp_path / "a" / "servers"
+    for own in ("server-a-0", "server-a-0-damaged-17"):
+        (disks / own).mkdir(parents=True)
+    machines = Machines(here=2)
+    Station(settings, Token.new(), processes=machines).close()
+    (disks / "server-127-0-0-1-0").mkdir()
+    with pytest.raises(UserError, match=r"has server-127-0-0-1-0, from which no server-a-NUMBER goes on"):
+        Station(settings, Token.new(), processes=machines)
+
+
+def test_a_host_whose_controller_has_no_port_begins_nothing(tmp_path: Path) -> None:
+    """Its servers would be taken for those of the cluster that is there."""
+    machines = Machines(here=2)
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        said = rf"port {port} .* is taken, .*cluster add --controllers .*:{port}`"
+        with pytest.raises(UserError, match=said):
+            Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines)
+    Station(settings_of(tmp_path / "a", port), Token.new(), processes=machines).close()
+
+
+def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_SECONDS", 60.0)
+    station = Station(settings_of(tmp_path / "a", 1), Token.new(), processes=Machines(here=2))
+    assert len(station.processes) == 4
+    began = time.monotonic()
+    station.close()
+    assert time.monotonic() - began < 10.0
+
+
+def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
+    station, events = Station.__new__(Station), list[tuple[str, str, str]]()
+    station._on_event = lambda *event: events.append(event)
+    station._happened("disk", "server-a-0", "what is not on the disk is 9 s old")
+    station._happened("joined", "server-a-0", "server-a-0 is there, on a")
+    assert [sentence for _, _, sentence in events] == [
+        "server-a-0: what is not on the disk is 9 s old",
+        "server-a-0 is there, on a",
+    ]
+
+
+@pytest.mark.parametrize("at", ["::1", "[::1]"])
+def test_a_host_of_a_cluster_may_have_an_ipv6_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    if not has_ipv6():
+        pytest.skip("this machine has no IPv6 loopback")
+    settings = StationSettings(at, ("[::1]:7400",), 1, tmp_path / "a")
+    machines = Machines(here=2)
+    monkeypatch.setattr(module, "is_taken", lambda host, port: False)
+    assert settings.own_controller == ("::1", 7400)
+    with Station(settings, Token.new(), processes=machines) as station:
+        assert sorted(station.processes) == sorted(each.name for each in machines.started)
+        assert "server---1-0" in station.processes
+        assert Address.parsed(station._out.address).tcp_host == "::1"
+
+
+def test_a_controller_whose_name_leads_to_ipv6_alone_is_called_by_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::7", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    ((name, address),) = controllers_at(["six:7401"]).items()
+    assert name == "controller-six-7401" and Address.parsed(address).tcp == "tcp://[2001:db8::7]:7401"
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_host_whose_controller_lost_its_state_ends_and_begins_no_other_cluster(tmp_path: Path) -> None:
+    machines = Machines(here=2)
+    with free_ports(1) as (port,):
+        settings = settings_of(tmp_path / "a", port, servers=1)
+        with Station(settings, Token.new(), processes=machines) as station:
+            (controller,) = (each for each in machines.started if "controller" in each.name)
+            station._served.add(controller.name)
+            controller.exit = 1
+            with pytest.raises(
+                MachineError, match=r"state\.sqlite was removed or damaged .* start this host again"
+            ):
+                station._ended(controller.fileno())
+            station._served.clear()
+
+
+def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: Path) -> None:
+    machines, events = Machines(here=2), Events()
+    with free_ports(1) as (port,):
+        settings = settings_of(tmp_path / "a", port, servers=1)
+        with Station(settings, Token.new(), lambda *event: events.append(event), machines) as station:
+            (controller,) = (each for each in machines.started if "controller" in each.name)
+            station._served.add(controller.name)
+            SqliteState(tmp_path / "a" / "state.sqlite").close()
+            controller.exit = 1
+            station._ended(controller.fileno())
+            assert len(told(events, "ended")) == 1
+            station._served.clear()

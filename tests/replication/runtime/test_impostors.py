@@ -1,0 +1,379 @@
+"""An impostor with the token, and without a server's key, cannot use the name of a server or a controller.
+
+The controllers and servers are those of a cluster, on real sockets of this process. The impostor is an
+endpoint with the same token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotswold.host import Token
+from cotswold.processes.endpoint_settings import Reach
+from cotswold.processes.supervisor_link import Bond
+from cotswold.replication.client.endpoints import Outward
+from cotswold.replication.client.routed_messenger import RoutedPost
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.metadata import Place
+from cotswold.replication.replica.bucket_replica import Role
+from cotswold.replication.replica.settings import Copying
+from cotswold.replication.runtime.controller_process import ControllerRole, StateThread
+from cotswold.replication.runtime.networks import Ways
+from cotswold.replication.runtime.server_process import KeeperRole
+from cotswold.transport import Endpoint, Lost
+from cotswold.transport.address import Address
+from cotswold.wire import (
+    CONTROLLERS,
+    COORDINATOR,
+    Create,
+    Ended,
+    Fenced,
+    Find,
+    Forget,
+    Found,
+    Here,
+    Leased,
+    Look,
+    Looked,
+    Prepare,
+    TakeOver,
+)
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+from measures.fuzzing.descriptions import described
+
+TOKEN = Token.new()
+CONTROLLER, RUN = "controller-127.0.0.1-7400", "run"
+FIRST, SECOND = "server-a-0", "server-b-0"
+SECONDS = 10.0
+Roles = ControllerRole | KeeperRole
+
+
+class Scene:
+    """A controller with its state, servers, and endpoints of a test; one thread serves all in turn."""
+
+    def __init__(self, folder: Path, held: ExitStack) -> None:
+        self._state, self._held = Place(sqlite=str(folder / "state.sqlite")), held
+        self.station = self.endpoint(COORDINATOR)
+        self.roles: dict[str, Roles] = {}
+        self.leader: ControllerRole
+        """The newest controller."""
+        self._heard: dict[Endpoint, list[AnyMessage]] = {}
+        self._posts: dict[Endpoint, Post] = {}
+        self.lost: list[str] = []
+        """Who was dropped by whom: ``PEER by NAME``."""
+
+    def endpoint(self, name: str, **settings: Any) -> Endpoint:
+        return self._held.enter_context(Endpoint(TOKEN, name, **settings))
+
+    def controller(self) -> ControllerRole:
+        """One that leads, with the state of those before."""
+        endpoint = self.endpoint(CONTROLLER, host="127.0.0.1", mode="curve")
+        endpoint.connect(COORDINATOR, self.station.address)
+        state = self._held.enter_context(StateThread(self._state))
+        control = Control(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
+        bond = Bond(self.station.address, None)
+        role = ControllerRole(CONTROLLER, Post(endpoint), state, control, endpoint, bond)
+        self.roles[CONTROLLER] = self.leader = role
+
+        def leads() -> bool:
+            role._machine.leading._since = float("-inf")  # nobody has led for long
+            return role._machine.leads(time.monotonic())
+
+        self.until(leads)
+        return role
+
+    @property
+    def port(self) -> str:
+        """The address at which servers call the controller."""
+        host, _, port = self.leader._post.endpoint.address.split(" ")[4].rpartition(":")
+        return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
+
+    def end(self, name: str) -> None:
+        """Its process ends."""
+        self.roles.pop(name)._post.endpoint.close(0.0)
+
+    def server(self, name: str, key: str) -> KeeperRole:
+        endpoint = self.endpoint(name)
+        endpoint.connect(COORDINATOR, self.station.address)
+        role = KeeperRole(
+            *(name, name.split("-")[1], Post(endpoint), {CONTROLLER: self.port}, Copying(beat_seconds=0.02)),
+            *(Ways(endpoint, endpoint, endpoint), Bond(self.station.address, None), key),
+        )
+        self.roles[name] = role
+        return role
+
+    def call(self, endpoint: Endpoint, name: str, address: str) -> Endpoint:
+        """Have an endpoint call somebody, and keep what it hears."""
+        self._posts[endpoint] = Post(endpoint)
+        self._heard[endpoint] = []
+        endpoint.connect(name, address)
+        return endpoint
+
+    def say(self, endpoint: Endpoint, to: str, message: AnyMessage) -> None:
+        self._posts[endpoint].send(to, message)
+
+    def heard_by(self, endpoint: Endpoint, kind: type) -> list[Any]:
+        return [each for each in self._heard[endpoint] if isinstance(each, kind)]
+
+    def serve(self) -> None:
+        self.station.receive(0.0)
+        for name, role in list(self.roles.items()):
+            for _ in range(50):
+                event = role._post.receive(0.0)
+                if isinstance(event, Lost):
+                    self.lost.append(f"{event.peer} by {name}")
+                role._attend(event)
+                if event is None:
+                    break
+            role._tick(time.monotonic())
+            if isinstance(role, ControllerRole):
+                wish = role._machine.wish(time.monotonic())
+                if wish is not None:
+                    role._state.ask(wish, role._answered)
+        for endpoint, post in self._posts.items():
+            while (event := post.receive(0.0)) is not None:
+                if isinstance(event, Letter):
+                    self._heard[endpoint].append(event.message)
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not is_so():
+            assert time.monotonic() < deadline, f"it does not come to that; {self.lost}"
+            self.serve()
+            time.sleep(0.001)
+
+    def settled(self, endpoint: Endpoint, name: str, rounds: int = 100) -> None:
+        """Serve until what an endpoint has said is heard or refused."""
+        self.until(lambda: not endpoint.has(name) or endpoint.version_of(name) is not None)
+        for _ in range(rounds):
+            self.serve()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with ExitStack() as held:
+        yield Scene(tmp_path, held)
+
+
+def here(server: str, key: str, number: int = 1) -> Here:
+    return Here(server, "evil", ADDRESS, number, (), key=key)
+
+
+ADDRESS = str(Address("host", 1, "challenge", None, "tcp://127.0.0.1:9", "hmac"))
+
+
+@pytest.fixture
+def led(scene: Scene) -> Scene:
+    """A controller that has heard two servers."""
+    controller = scene.controller()
+    for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
+        scene.server(name, key)
+    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    return scene
+
+
+def trained(scene: Scene) -> tuple[str, KeeperRole, KeeperRole]:
+    """A bucket of a run, its primary and its secondary."""
+    client = scene.call(scene.endpoint("coordinator.run"), CONTROLLER, scene.port)
+    known = described(RUN)
+    wanted, bucket = Create(RUN, known.text, known.buckets, 2), known.buckets[0]
+    scene.say(client, CONTROLLER, wanted)
+
+    def roles() -> list[KeeperRole]:
+        servers = [scene.roles[name] for name in (FIRST, SECOND)]
+        found = [each for each in servers if isinstance(each, KeeperRole)]
+        wanted = (Role.PRIMARY, Role.SECONDARY)
+        return [
+            server
+            for role in wanted
+            for server in found
+            if bucket in server._machine.copies and server._machine.copies[bucket].role is role
+        ]
+
+    scene.until(lambda: len(roles()) == 2 and roles()[0]._machine.copies[bucket].hears)
+    primary, secondary = roles()
+    return bucket, primary, secondary
+
+
+def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
+    bucket, primary, _ = trained(led)
+    for _ in range(3):
+        primary._post.endpoint.drop(CONTROLLER)
+        led.until(lambda: led.leader._endpoint.has(primary._name))
+        primary._machine._said = float("-inf")  # its next beat is due
+        led.until(lambda: primary._name in led.leader._entitled._speaking)
+        led.until(lambda: primary._machine.copies[bucket].hears)
+    assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
+
+
+def test_a_server_of_a_release_without_proofs_keeps_its_connections(scene: Scene) -> None:
+    controller = scene.controller()
+    for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
+        ways = scene.server(name, key)._ways
+        if name == FIRST:
+            ways.updates.key = ""  # it says its key to controllers, and proves nothing when it calls
+    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    trained(scene)
+    assert not scene.lost
+    assert not any(each._post.endpoint.refused["strangers"] for each in scene.roles.values())
+    assert [*controller._vouched] == [SECOND]
+
+
+def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -> None:
+    controller = led.leader
+    impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
+    led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
+    led.settled(impostor, CONTROLLER)
+    assert f"{FIRST} by {CONTROLLER}" not in led.lost, "the server keeps its connection"
+    assert controller._post.endpoint.refused["strangers"], "the impostor is refused"
+
+
+def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(
+    led: Scene,
+) -> None:
+    controller = led.leader
+    led.end(FIRST)
+    keys = controller._entitled._keys
+    led.until(lambda: keys[FIRST][0] == "key of a" and not controller._endpoint.has(FIRST))
+    keys[FIRST] = keys[FIRST][0], time.monotonic() - 100.0
+    led.until(lambda: FIRST not in controller._vouched)
+    impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
+    led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
+    led.say(impostor, CONTROLLER, Look(number=7))
+    led.until(lambda: led.heard_by(impostor, Looked))
+    assert controller._post.endpoint.refused["strangers"] and not led.heard_by(impostor, Leased)
+
+
+def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led: Scene) -> None:
+    trained(led)
+    for name in (FIRST, SECOND, CONTROLLER):
+        led.end(name)
+    again = led.controller()
+    impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
+    for number in (1, 2):
+        led.say(impostor, CONTROLLER, here(FIRST, "a guess", number))
+    led.say(impostor, CONTROLLER, Look(number=7))
+    led.until(lambda: led.heard_by(impostor, Looked))
+    assert not led.heard_by(impostor, Leased)
+    events = [each.sentence for each in led.heard_by(impostor, Looked)[0].events if each.kind == "stranger"]
+    assert len(events) == 1 and events[0].startswith(f"a process calls itself {FIRST} and does not have")
+    assert again._machine.servers.of[FIRST].heard is None
+    led.server(FIRST, "key of a")
+    led.until(lambda: again._machine.servers.of[FIRST].heard is not None)
+
+
+def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led: Scene) -> None:
+    trained(led)
+    led.end(CONTROLLER)
+    again = led.controller()  # to which no server finds: it has another port
+    again._entitled._began -= 60.0
+    impostor = led.call(led.endpoint("station-0f/a"), CONTROLLER, led.port)
+    led.say(impostor, CONTROLLER, Ended(FIRST, "because I say so", "a guess"))
+    led.say(impostor, CONTROLLER, Look(number=7))
+    led.until(lambda: led.heard_by(impostor, Looked))
+    assert not again._machine.servers.of[FIRST].has_ended
+    led.say(impostor, CONTROLLER, Ended(FIRST, "was killed by SIGKILL", "key of a"))
+    led.until(lambda: again._machine.servers.of[FIRST].has_ended)
+
+
+def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connection(led: Scene) -> None:
+    bucket, *_ = trained(led)
+    led.end(CONTROLLER)
+    again = led.controller()
+    before = again._machine.groups[bucket]
+    impostor = led.call(led.endpoint(before.primary), CONTROLLER, led.port)
+    said = (
+        Fenced(bucket, before.term + 1, before.primary, before.term, 1 << 40),
+        TakeOver(bucket, before.term, before.primary, before.secondaries[0]),
+    )
+    for each in said:
+        led.say(impostor, CONTROLLER, each)
+    led.say(impostor, CONTROLLER, Look(number=7))
+    led.until(lambda: led.heard_by(impostor, Looked))
+    assert again._post.endpoint.refused["early"] == len(said)
+
+
+def spied(role: KeeperRole) -> list[tuple[str, AnyMessage]]:
+    """What a server hears from now on."""
+    heard, right = [], role._hear
+
+    def hear(sender: str, message: AnyMessage) -> None:
+        heard.append((sender, message))
+        right(sender, message)
+
+    role._hear = hear  # type: ignore[method-assign]  # it sees what comes
+    return heard
+
+
+@pytest.mark.parametrize("is_primary", [True, False])
+def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) -> None:
+    bucket, primary, secondary = trained(led)
+    victim, other = (secondary, primary) if is_primary else (primary, secondary)
+    heard = spied(victim)
+    impostor = led.call(led.endpoint(other._name), victim._name, victim._post.endpoint.address)
+    term = victim._machine.copies[bucket].group.term
+    lie = Prepare(bucket, term, 1 << 20, 1 << 21, 1 << 20, None)
+    led.say(impostor, victim._name, lie)
+    led.settled(impostor, victim._name)
+    assert (other._name, lie) not in heard
+    assert victim._post.endpoint.refused["strangers"]
+    led.until(lambda: primary._machine.copies[bucket].hears)
+
+
+def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scene) -> None:
+    victim, controller = led.roles[FIRST], led.leader
+    assert isinstance(victim, KeeperRole)
+    heard = spied(victim)
+    impostor = led.endpoint(CONTROLLER)
+    impostor._address = Address.parsed(controller._post.endpoint.address)
+    led.call(impostor, FIRST, victim._post.endpoint.address)
+    lie = Forget(1 << 40, RUN)
+    led.say(impostor, FIRST, lie)
+    led.settled(impostor, FIRST)
+    assert (CONTROLLER, lie) not in heard and victim._post.endpoint.refused["strangers"]
+    assert f"{CONTROLLER} by {FIRST}" not in led.lost
+
+
+def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
+    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    with Endpoint(TOKEN, "replica-1") as own:
+        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
+        post.send(CONTROLLER, Find((), number=3))
+        way = outward.way(led.port)
+        for name in (CONTROLLER, FIRST):
+            impostor = led.call(led.endpoint(name), way.name, way.address)
+            led.say(impostor, way.name, Found((), (), 3))
+            deadline = time.monotonic() + SECONDS
+            while impostor.has(way.name) or not way.refused["strangers"]:
+                assert time.monotonic() < deadline, f"{name} is heard"
+                event = post.receive(0.0)
+                led.serve()
+                assert not (isinstance(event, Letter) and event.sender == FIRST)
+        post.endpoint.close(0.0)
+
+
+def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
+    bucket, primary, _ = trained(led)
+    outward = Outward("replica-1", RUN, Reach(), TOKEN)
+    with Endpoint(Token.new(), "replica-1") as own:
+        token = own._keyring
+        post = RoutedPost(own, {CONTROLLER: led.port}, outward)
+        impostors = [Endpoint(token, name) for name in (primary._name, CONTROLLER)]
+        for each in impostors:
+            each.connect("replica-1", own.address)
+        deadline = time.monotonic() + SECONDS
+        post.meet([(bucket, "")])
+        while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
+            assert time.monotonic() < deadline, own.peers
+            post.send(CONTROLLERS, Find(((bucket, 0),)))
+            assert not isinstance(post.receive(0.0), Letter)
+            led.serve()
+        for each in impostors:
+            each.close(0.0)
+        post.endpoint.close(0.0)

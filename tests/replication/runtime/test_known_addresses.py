@@ -1,0 +1,39 @@
+"""Where a controller's process knows servers to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+from cotswold.replication.runtime.controller_process import ControllerRole
+from cotswold.wire import Here
+from cotswold.wire.lifecycle import Peers
+
+
+class Sent:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, object]] = []
+        self.endpoint = SimpleNamespace(refused=Counter[str]())
+
+    def send(self, to: str, message: object) -> bool:
+        self.sent.append((to, message))
+        return True
+
+
+def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others_are_told() -> None:
+    role = ControllerRole.__new__(ControllerRole)
+    known = {name: SimpleNamespace(name=name) for name in ("server-a-0", "server-b-0")}
+    servers = SimpleNamespace(of=known, living=known.values())
+    role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
+    role._post = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
+    role._addressed = {}
+    for number in range(50):
+        name = f"server-c-0+{number}"
+        known[name] = SimpleNamespace(name=name)
+        role._met(Here(name, "c", f"at {number}", 1, ()))
+        del known[name]
+    assert len(role._addressed) == 1
+    role._met(Here("server-a-0", "a", "here", 1, ()))
+    role._met(Here("server-a-0", "a", "there", 2, ()))
+    assert cast(Sent, role._post).sent == [("server-b-0", Peers((("server-a-0", "there"),)))]

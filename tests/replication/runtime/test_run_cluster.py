@@ -1,0 +1,105 @@
+"""Servers that keep copies, and their controller: whom they are told of."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, cast
+
+from cotswold.errors import MachineError
+from cotswold.processes.cluster_settings import ClusterSettings
+from cotswold.replication.runtime.run_cluster import CONTROLLER, Keepers
+from cotswold.wire import CONTROLLERS, Ended
+from cotswold.wire.lifecycle import Controllers, Serving
+
+
+class Staff:
+    """Who was started; nobody once ``trouble`` says why."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.trouble = ""
+
+    def start(self, call: str, *, spread: bool = False) -> None:
+        if self.trouble:
+            raise MachineError(self.trouble)
+        self.started.append(call)
+
+
+class Post:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, object]] = []
+
+    def send(self, to: str, message: object) -> None:
+        self.sent.append((to, message))
+
+    def find(self, controllers: object) -> None:
+        pass
+
+
+def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_hears_of_it() -> None:
+    post = Post()
+    with ExitStack() as held:
+        keepers = Keepers(ClusterSettings(), cast(Any, None), cast(Any, post), cast(Any, None), held)
+        keepers.heard(Serving(CONTROLLER, "tcp://controller"), ["server-0"])
+        keepers.heard(Serving("server-1", "tcp://server"), ["server-0"])
+    told = Controllers(((CONTROLLER, "tcp://controller"),))
+    assert post.sent == [("server-0", told), ("server-1", told)]
+
+
+def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
+    started: list[dict[str, Any]] = []
+
+    class Staff:
+        def start(self, call: dict[str, Any], **_: object) -> None:
+            started.append(call)
+
+    settings = ClusterSettings(servers=3, server_copies=3, server_copies_min=2)
+    with ExitStack() as held:
+        call = cast(Any, lambda name, role, told: told)
+        Keepers(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
+    assert (started[0]["control"]["copies"], started[0]["control"]["least"]) == (3, 2)
+
+
+def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:
+    staff, now = Staff(), 0.0
+    with ExitStack() as held:
+        keepers = Keepers(
+            *(ClusterSettings(), cast(Any, staff), cast(Any, Post())),
+            *(cast(Any, lambda name, role, arguments: name), held),
+        )
+        keepers.start_controller(now)
+        keepers.start_server(now)
+        while now < 60.0:  # as if its disk were full
+            if staff.started[-1].startswith("server"):
+                keepers.ended(staff.started.pop(), "was ended", now)
+            assert keepers.start_due(now) == []
+            now += 0.1
+        ((life, name),) = keepers._due.items()
+        assert life == "server-0" and 8 < int(name.removeprefix("server-0.")) < 20, "not 600 times"
+        assert staff.started == [CONTROLLER]
+
+        staff.trouble = "no process can be made"
+        keepers.ended(CONTROLLER, "was killed", now)
+        assert (CONTROLLER, f"{CONTROLLER} cannot be started: {staff.trouble}") in keepers.start_due(now + 20)
+        staff.trouble = ""
+        assert keepers.start_due(now + 60) == [] and staff.started == [CONTROLLER, name, CONTROLLER]
+        keepers.ended(name, "was killed", now + 90)
+        assert keepers.start_due(now + 90) == [], "it has lived for long: at once"
+        assert len(staff.started) == 4
+
+
+def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -> None:
+    post, started = Post(), Staff()
+    with ExitStack() as held:
+        keepers = Keepers(
+            *(ClusterSettings(), cast(Any, started), cast(Any, post)),
+            *(cast(Any, lambda name, role, arguments: name), held),
+        )
+        keepers.start_server(0.0)
+        keepers.start_server(0.0)
+        keepers.ended("server-0", "was lost with its machine", 1.0, is_seen=False)
+        assert post.sent == [], "it may live: its lease decides"
+        keepers.ended("server-1", "was killed by SIGKILL", 1.0)
+        assert post.sent == [(CONTROLLERS, Ended("server-1", "was killed by SIGKILL"))]
+        keepers.start_due(60.0)
+    assert started.started == ["server-0", "server-1", "server-0.1", "server-1.1"], "both are replaced"

@@ -1,0 +1,216 @@
+"""A seeded life of a simulated cluster: messages lost, late, twice; workers killed, stopped, started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from random import Random
+
+from tests.support.batch.checker import Truth, check
+
+from cotswold.batch.core.coordinator import Coordinator
+from cotswold.batch.core.permutation import Dealing
+from cotswold.batch.core.requests import Counted, Request
+from cotswold.batch.core.rounds import RoundDone
+from cotswold.batch.core.settings import Rules
+from cotswold.optim.vectors.base import Combine, Command, Dot
+from cotswold.shards.core.shard_server import Server
+from cotswold.simulate.lists import Lists
+from cotswold.simulate.loop import Loop
+from cotswold.simulate.network import Faults, Network
+from cotswold.simulate.players import CoordinatorPlayer, Meetings, Portion, ServerPlayer, WorkerPlayer
+from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
+
+
+def shards(size: int, of_one: int, servers: int) -> list[Shard]:
+    """The flat vector in ranges, dealt to servers in turn."""
+    return [
+        Shard(number, f"server {number % servers}", start, min(start + of_one, size), "", 0)
+        for number, start in enumerate(range(0, size, of_one))
+    ]
+
+
+def star(names: Sequence[str]) -> Plan:
+    """No steps: simulated workers meet, and that is all."""
+    return Plan(tuple(names), ())
+
+
+@dataclass(frozen=True)
+class World:
+    """What a trial is made of."""
+
+    rules: Rules
+    servers: int = 2
+    workers: int = 3
+    faults: Faults | None = None
+    keeps: bool = False
+    """Whether workers keep x and d, and d is broadcast."""
+    deaths: float = 0.0
+    """Kills a second, of all workers together; likewise the next three."""
+    pauses: float = 0.0
+    arrivals: float = 0.0
+    departures: float = 0.0
+    fraction: float = 1.0
+    whole: bool = True
+    """Whether what portions add up to is whole numbers."""
+    speeds: tuple[float, ...] = ()
+    """Seconds that a portion takes on each worker, always; none for such as chance gives."""
+    restarts: bool = True
+    """Whether one worker at least is alive."""
+
+
+class Trial:
+    """One life."""
+
+    def __init__(self, seed: int, world: World) -> None:
+        self.random, self.world, self.loop = Random(seed), world, Loop()
+        rules = world.rules
+        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.truth = Truth(rules.dealing, rules.size, seed, whole=world.whole)
+        self.meetings = Meetings(self.network)
+        self.shards = shards(rules.size, 2, world.servers)
+        names = [f"server {number}" for number in range(world.servers)]
+        self.servers = [Server(name, self.shards, Lists()) for name in names]
+        for server in self.servers:
+            self.network.players[server.name] = ServerPlayer(self.network, server)
+        coordinator = Coordinator(rules, self.shards, [(name, name) for name in names], star, 0.0)
+        self.coordinator = CoordinatorPlayer(self.network, coordinator)
+        self.network.players[COORDINATOR] = self.coordinator
+        self.point = [float(place) for place in range(rules.size)]
+        self.direction = [1.0] * rules.size
+        self._write("x", self.point)
+        self._write("d", self.direction)
+        self.workers: dict[str, WorkerPlayer] = {}
+        self.started = 0
+        for _ in range(world.workers):
+            self.start()
+        self._chance()
+
+    # --- what befalls workers ---
+
+    def start(self) -> WorkerPlayer:
+        self.started += 1
+        speeds = self.world.speeds or (self.random.choice((0.1, 0.1, 0.1, 0.4)),)
+        speed = speeds[(self.started - 1) % len(speeds)]
+        name = f"worker {self.started}"
+        self.workers[name] = WorkerPlayer(
+            self.network,
+            self.meetings,
+            name,
+            self.shards,
+            self.world.rules.dealing.patterns,
+            self._portion(speed),
+            lambda portion: speed * (1 if self.world.speeds else self.random.uniform(0.5, 1.5)),
+        )
+        return self.workers[name]
+
+    def arrive(self) -> None:
+        self.start()
+
+    def _portion(self, seconds: float) -> Portion:
+        def portion(number: int, point: Sequence[float]) -> tuple[PortionResult, list[float]]:
+            result, gradient = self.truth(number, point)
+            return replace(result, seconds=seconds), gradient
+
+        return portion
+
+    def kill(self, worker: WorkerPlayer) -> None:
+        worker.kill()
+        self.loop.after(0.05, lambda: self.coordinator.ended(worker.name, "killed by signal 9"))
+
+    def _chance(self) -> None:
+        """A tenth of a second in which anything may happen."""
+        world, random = self.world, self.random
+        alive = [worker for worker in self.workers.values() if worker.is_alive]
+        if alive and random.random() < world.deaths / 10:
+            self.kill(random.choice(alive))
+        if alive and random.random() < world.pauses / 10:
+            paused = random.choice(alive)
+            paused.pause()
+            self.loop.after(random.uniform(0.1, 8), paused.go_on)
+        if alive and random.random() < world.departures / 10:
+            random.choice(alive).leave()
+        if (world.restarts and not alive) or random.random() < world.arrivals / 10:
+            self.start()
+        self.loop.after(0.1, self._chance)
+
+    # --- what is asked for ---
+
+    def run(self, *commands: Command) -> RoundDone:
+        self.coordinator.run(commands)
+        outcome = self._outcome()
+        assert isinstance(outcome, RoundDone)
+        return outcome
+
+    def evaluate(
+        self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
+    ) -> Counted:
+        """One evaluation at x + (number % 2) · d, checked."""
+        wanted = portions or self.world.rules.dealing.drawn(number, self.world.fraction)
+        step = float(number % 2)
+        make = Combine("at", ((1.0, "x"), (step, "d")))
+        kept = {"keeps": ("x", "d"), "changed": ("d",), "local": (make,)} if self.world.keeps else {}
+        after = (Dot("g", "d"),) if gradient else ()
+        self.coordinator.evaluate(
+            Request(
+                "at",
+                "g" if gradient else None,
+                before=(make,),
+                after=after,
+                portions=portions,
+                cycle=number,
+                fraction=self.world.fraction,
+                **kept,  # type: ignore[arg-type]  # names and commands, as they are declared above
+            )
+        )
+        counted = self._outcome()
+        assert isinstance(counted, Counted), counted
+        point = [each + step * other for each, other in zip(self.point, self.direction, strict=True)]
+        found = self.vector("g") if gradient else None
+        check(self.truth, wanted, point, counted, found, tree=self.world.rules.tree)
+        assert all(server.pending == 0 for server in self.servers), "nothing is left on the servers"
+        return counted
+
+    def vector(self, name: str) -> list[float]:
+        """As it is on the servers."""
+        values = [0.0] * self.world.rules.size
+        for server in self.servers:
+            for shard, part in zip(server.shards, server._vectors[name], strict=True):
+                values[shard.start : shard.stop] = part
+        return values
+
+    def _write(self, name: str, values: list[float]) -> None:
+        for server in self.servers:
+            parts = tuple(tuple(values[shard.start : shard.stop]) for shard in server.shards)
+            server.receive(COORDINATOR, Write(1, name, server.numbers, parts))
+
+    def _outcome(self) -> RoundDone | Counted:
+        found = self.loop.run(lambda: self.coordinator.outcome is not None, seconds=600, events=300_000)
+        trouble = self.coordinator.coordinator.trouble(self.loop.now)
+        assert found, f"nothing came of it by {self.loop.now:.1f} s: {trouble}"
+        outcome = self.coordinator.outcome
+        assert outcome is not None
+        return outcome
+
+
+def rules(
+    portions: int = 20,
+    size: int = 6,
+    *,
+    seed: int = 0,
+    pushes: bool = True,
+    tree: bool = False,
+    **more: object,
+) -> Rules:
+    """Of a small cluster that is soon impatient."""
+    dealing = Dealing(seed, patterns=3 * portions - 1, portion=3)
+    settings = {
+        "silent_seconds": 3.0,
+        "retry_seconds": 0.5,
+        "beat_seconds": 0.25,
+        "flush_seconds": 0.3 if pushes else inf,
+        "deaths": 99,
+        **more,
+    }
+    return Rules(dealing, size, pushes=pushes, tree=tree, **settings)  # type: ignore[arg-type]  # a test's own

@@ -1,0 +1,57 @@
+"""Runs passes over layers of dense networks between pages that cannot be touched; a script, for it may die.
+
+Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+
+``python -m tests.support.kernels.guarded_dense SEED CASES`` prints each case before it runs it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import torch
+from tests.support.kernels.dense_passes import PASSES, layer, operands
+from tests.support.kernels.guarded import Guard
+from tests.support.kernels.operations import processors, same_bits
+from torch import Tensor
+
+from cotswold.kernels.dense import DenseJob, Layer, Pass, run
+from cotswold.kernels.products.problem import Overrides
+
+WRITTEN = (DenseJob.SUMS, DenseJob.BIAS_GRADIENT, DenseJob.PARTIALS)
+
+
+def run_between(what: Pass, of: Layer, how: Overrides, at_end: bool) -> None:
+    """Once on ordinary memory, once on guarded, where what is only read cannot be written to."""
+    guard = Guard(at_end)
+    expected, placed = operands(of, 0), dict[DenseJob, Tensor]()
+    for name, content in operands(of, 0).items():
+        # the last row ends with its last lane
+        used = content.flatten()[: (of.rows - 1) * of.pitch + of.lanes]
+        used = used if name in (DenseJob.SUMS, DenseJob.OTHER) else content.flatten()
+        if name in WRITTEN:
+            placed[name] = guard.numbers(used.numel(), used.dtype).copy_(used)
+        else:
+            bits = used.view(torch.float32)  # of classes too, which are integers
+            placed[name] = guard.numbers(bits.numel(), torch.float32, bits).view(used.dtype)
+    run(what, of, expected, how)
+    run(what, of, placed, how)
+    for name in (DenseJob.SUMS, DenseJob.BIAS_GRADIENT):
+        assert same_bits(placed[name], expected[name].flatten()[: placed[name].numel()]), name
+
+
+def main(seed: str, cases: int) -> None:
+    """Cases of which none may die."""
+    chance = random.Random(seed)
+    for _ in range(cases):
+        of = layer(chance.randint(1, 200), chance.randint(1, 90), chance.choice([0, 0, 5]))
+        what, processor = chance.choice(PASSES), chance.choice(processors())
+        at_end = chance.random() < 0.5
+        print(what, of, processor.isa, at_end, flush=True)
+        run_between(what, of, Overrides(processor, threads=1), at_end)
+    print("alive")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,136 @@
+"""Runs pooling, contrast normalisation and norms between pages that cannot be touched; a script.
+
+Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+
+``python -m tests.support.kernels.guarded_maps SEED CASES`` prints each case before it runs it, so that the
+last line names the one that killed it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from tests.support.kernels.guarded import Guard
+from tests.support.kernels.operations import DTYPES, processors, same_bits
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.geometry import MapShape, Smoothing
+from cotswold.kernels.maps import norms, pooling
+from cotswold.kernels.maps.normalisation import Normalisation
+from cotswold.kernels.maps.tasks import Workers
+from cotswold.ops.contrast import _bands
+
+Work = Callable[[list[Tensor], list[Tensor]], None]
+"""Reads the first tensors, writes the second."""
+FACTOR = torch.float32.itemsize
+
+
+@contextmanager
+def scratch_of(guard: Guard) -> Iterator[None]:
+    """Within, kernels over maps get their scratch from a guard: some lines, asked for as bytes."""
+    usual = torch.empty
+
+    def guarded(size: object, **options: object) -> Tensor:
+        if options.get("dtype") is not torch.uint8 or not isinstance(size, int):
+            return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
+        return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
+
+    torch.empty = guarded  # type: ignore[assignment]  # as `PreparedKernel.run` calls it
+    try:
+        yield
+    finally:
+        torch.empty = usual
+
+
+def random_maps(shapes: list[MapShape], images: int, dtype: torch.dtype) -> list[Tensor]:
+    """Maps, images last."""
+    sizes = [(images, one.channels, one.height, one.width) for one in shapes]
+    return [ops.images_last(torch.randn(size, dtype=dtype) + 2) for size in sizes]
+
+
+def between(guard: Guard, pitch: int, work: Work, read: list[Tensor], written: list[Tensor]) -> None:
+    """Once on ordinary memory, once on guarded; the bits must be the same."""
+    work(read, written)
+    placed = [guard.like(one, pitch, True) for one in read]
+    into = [guard.like(one, pitch, False) for one in written]
+    with scratch_of(guard):
+        work(placed, into)
+    assert all(map(same_bits, into, written)), "another result"
+
+
+def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
+    """Pooling, normalisation and their gradients of one random map."""
+    images, size, keep = chance.randint(1, 40), chance.randint(1, 9), chance.random() < 0.5
+    least = 1 if keep else 2 * size - 1
+    shape = MapShape(chance.randint(1, 6), *(chance.randint(least, least + 14) for _ in range(2)))
+    window, pitch = Smoothing(size, keep), chance.choice([0, 0, 3])
+    inner = window.output(shape)
+    outer = window.output(inner)
+    processor, threads = chance.choice(processors()), chance.choice([1, 2])
+    print(images, shape, window, pitch, dtype, processor.isa, threads, guard.at_end, flush=True)
+    who = Workers(images, str(dtype).removeprefix("torch."), processor, threads)
+    x, pooled, grad, above = random_maps([shape, inner, inner, outer], images, dtype)
+    norm = Normalisation(shape, window, 0.01, _bands(shape, window, dtype), who)
+    pooled = pooled.abs() + 1
+
+    def pool(read: list[Tensor], written: list[Tensor]) -> None:
+        pooling.pool(read[0], written[0], window, 0.01, who)
+
+    def slope(read: list[Tensor], written: list[Tensor]) -> None:
+        first = read[0] if len(read) == 3 else None
+        pooling.pool_gradient(first, read[-2], read[-1], written[0], window, 0.3, who)
+
+    def normalise(read: list[Tensor], written: list[Tensor]) -> None:
+        norm.normalise(read[0], written[0])
+
+    def gradient(read: list[Tensor], written: list[Tensor]) -> None:
+        norm.gradient(read[0], read[1], written[0])
+
+    works: list[tuple[Work, list[Tensor], Tensor]] = [
+        (pool, [x], pooled),
+        (slope, [grad, pooled, x], x),
+        (slope, [pooled, x], x),
+        (normalise, [x], above),
+        (gradient, [above, x], x),
+    ]
+    for work, read, like in works:
+        between(guard, pitch, work, read, [ops.images_last(torch.empty_like(like))])
+
+
+def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
+    """Norms of filters and filters times numbers."""
+    shape = (chance.randint(1, 3), chance.randint(1, 80), chance.randint(1, 70))
+    blocks = norms.Matrices(*shape, str(dtype).removeprefix("torch."))
+    processor = chance.choice(processors())
+    print(blocks, processor.isa, guard.at_end, flush=True)
+    filters, scales = torch.randn(shape, dtype=dtype), torch.randn(shape[0], shape[2], dtype=dtype)
+
+    def of(kernel: Callable[..., None]) -> Work:
+        def work(read: list[Tensor], written: list[Tensor]) -> None:
+            kernel(*(one.data_ptr() for one in (*read, *written)), blocks, processor, 1)
+
+        return work
+
+    between(guard, 0, of(norms.norms), [filters], [torch.empty_like(scales)])
+    between(guard, 0, of(norms.scaled), [filters, scales], [torch.empty_like(filters)])
+
+
+def main(seed: str, cases: int) -> None:
+    """Cases of which none may die."""
+    chance = random.Random(seed)
+    torch.manual_seed(0)
+    pooling.ALONE = 1
+    for _ in range(cases):
+        dtype = chance.choice(DTYPES)
+        smoothed(chance, Guard(chance.random() < 0.5), dtype)
+        filtered(chance, Guard(chance.random() < 0.5), dtype)
+    print("alive")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,68 @@
+"""Runs products of half precision between pages that cannot be touched; a script, for it may die.
+
+Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+
+``python -m tests.support.kernels.guarded_pairs SEED CASES`` prints each case before it runs it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import torch
+from tests.support.kernels.guarded import TILES, Guard, any_layer
+from tests.support.kernels.operations import KERNELS, forced, operands, processors, run
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal
+from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.products.problem import Overrides
+
+
+def run_between(
+    operation: str,
+    layer: BlockLocal,
+    images: int,
+    pitch: int,
+    setting: Overrides,
+    at_end: bool,
+    dtype: torch.dtype,
+) -> None:
+    """Once on ordinary memory, once on guarded."""
+    guard = Guard(at_end)
+    first, second = operands(operation, layer, images, dtype)
+    expected = run(operation, layer, (first, second), setting)
+    pair = guard.like(first, pitch, True), guard.like(second, pitch, True)
+    out = guard.like(expected, pitch, False)
+
+    def scratch(like: Tensor, size: int) -> Tensor:
+        return guard.numbers(size, like.dtype)
+
+    usual = torch.Tensor.new_empty
+    try:
+        torch.Tensor.new_empty = scratch  # type: ignore[assignment,method-assign]  # one dimension
+        run(operation, layer, pair, setting, out)
+    finally:
+        torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
+    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def main(seed: str, cases: int) -> None:
+    """Cases of which none may die."""
+    chance = random.Random(seed)
+    for _ in range(cases):
+        (operation, few), layer = chance.choice(KERNELS), any_layer(chance)
+        processor, dtype = chance.choice(processors()), chance.choice([torch.bfloat16, torch.float16])
+        tile = chance.choice(TILES)
+        images, setting = chance.randint(1, 70), forced(*tile, processor=processor, few=few)
+        pair_driver.CHUNK = chance.choice([1, 1024])
+        pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
+        told = processor.isa, dtype, pair_driver.CHUNK
+        print(operation, layer, images, pitch, setting.tile, at_end, *told, flush=True)
+        run_between(operation, layer, images, pitch, setting, at_end, dtype)
+    print("alive")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,131 @@
+"""The three products on kernels that a test forces, and the same sums as dense matrix products.
+
+Knows: how operands are laid out, that results are poisoned first. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from tests.support.kernels.processors import narrower
+from tests.support.ops import reference
+from tests.support.ops.layers import random_map, random_weights
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
+from cotswold.ops import images_last
+from cotswold.ops.layout import empty_map
+
+OPERATIONS = ["product", "adjoint", "outer"]
+KERNELS: list[tuple[str, bool | None]] = [
+    ("product", False),
+    ("product", True),
+    ("adjoint", None),
+    ("outer", None),
+]
+"""An operation, and ``Overrides.few``."""
+DTYPES = [torch.float32, torch.float64]
+Pair = tuple[Tensor, Tensor]
+
+
+def processors() -> list[Processor]:
+    """This processor, and what it is with narrower vectors where it has both."""
+    return [one for one in (this_processor(), narrower()) if one is not None]
+
+
+def forced(
+    rows: int,
+    vectors: int,
+    threads: int = 1,
+    processor: Processor | None = None,
+    few: bool | None = None,
+) -> Overrides:
+    """A kernel of which nothing is left to choose."""
+    return Overrides(processor, Tile(rows, vectors), threads, few)
+
+
+def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Pair:
+    """What an operation reads: its map (two of them for ``outer``) and filters."""
+    x = images_last(random_map(layer.input, images, seed, dtype))
+    y = images_last(random_map(layer.output, images, seed + 1, dtype))
+    filters = random_weights(layer, seed + 2, dtype)
+    return {"product": (x, filters), "adjoint": (y, filters), "outer": (y, x)}[operation]
+
+
+def poisoned(operation: str, layer: BlockLocal, like: Tensor) -> Tensor:
+    """What an operation writes, NaN everywhere."""
+    if operation == "outer":
+        return torch.full(layer.filters_shape, float("nan"), dtype=like.dtype)
+    shape = layer.output if operation == "product" else layer.input
+    return empty_map(like, like.shape[0], shape).fill_(float("nan"))
+
+
+def run(
+    operation: str, layer: BlockLocal, pair: Pair, free: Overrides = NO_OVERRIDES, out: Tensor | None = None
+) -> Tensor:
+    """The result of an operation; weights that meet only padding stay NaN."""
+    first, second = pair
+    out = poisoned(operation, layer, first) if out is None else out
+    if operation == "product":
+        kernels.product(first, second, layer, out, free)
+    elif operation == "adjoint":
+        kernels.adjoint(first, second, layer, out, free)
+    else:
+        kernels.outer(first, second, layer, out, free)
+    return out
+
+
+def bits(x: Tensor) -> Tensor:
+    """Numbers as integers, so that signs of zeros count; NaN have no sign and no payload here."""
+    kind = {torch.float32: torch.int32, torch.float64: torch.int64}[x.dtype]
+    return torch.where(x.isnan(), torch.full_like(x, float("nan")), x).contiguous().view(kind)
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two results are the same to the last bit."""
+    return a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A layer as a dense matrix: where in the filters each of its numbers is, counted from 1; 0 for none."""
+
+    layer: BlockLocal
+    number: Tensor
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, layer: BlockLocal) -> Dense:
+        """From the reference's matrix of numbered filters."""
+        counted = torch.arange(1, layer.parameters + 1, dtype=torch.float64).view(layer.filters_shape)
+        return cls(layer, reference.matrix(counted, layer).to(torch.int64))
+
+    def matrix(self, filters: Tensor) -> Tensor:
+        """W, ``(depth * y * x of the output, channel * y * x of the input)``."""
+        return torch.cat([filters.new_zeros(1), filters.flatten()])[self.number]
+
+    def product(self, operation: str, pair: Pair) -> Tensor:
+        """The sums of an operation by torch.mm in their own type; NaN for weights that meet only padding."""
+        first, second = pair
+        layer, flat = self.layer, first.reshape(first.shape[0], -1)
+        if operation == "outer":
+            out = torch.full((1 + layer.parameters,), float("nan"), dtype=first.dtype)
+            out[self.number] = torch.mm(flat.T.contiguous(), second.reshape(second.shape[0], -1))
+            return out[1:].view(layer.filters_shape)
+        matrix, shape = self.matrix(second), layer.input
+        if operation == "product":
+            matrix, shape = matrix.T.contiguous(), layer.output
+        values = torch.mm(flat, matrix)
+        return values.view(-1, shape.channels, shape.height, shape.width)
+
+
+def error(values: Tensor, expected: Tensor) -> float:
+    """The largest error; the same places must be NaN."""
+    assert torch.equal(values.isnan(), expected.isnan())
+    return float((values.to(torch.float64) - expected).nan_to_num().abs().max())

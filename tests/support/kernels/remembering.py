@@ -1,0 +1,36 @@
+"""A process that computes a product and tells what it had to compile and to measure; a script.
+
+Knows: what is counted. Does not know: what the process found in its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from unittest.mock import patch
+
+import torch
+from tests.support.kernels.operations import operands, run
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.compile import library
+from cotswold.kernels.products import choice
+
+LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1, depth=32)
+
+
+def main() -> None:
+    """Print how often it compiled and measured, and a digest of the result."""
+    with (
+        patch.object(library, "_compiled", wraps=library._compiled) as compiled,
+        patch.object(choice, "_measured", wraps=choice._measured) as measured,
+        patch.object(choice, "SECONDS_MOST", 0.1),
+    ):
+        found = run("adjoint", LAYER, operands("adjoint", LAYER, 64, torch.float32))
+    digest = hashlib.sha256(found.contiguous().numpy().tobytes()).hexdigest()
+    print(compiled.call_count, measured.call_count, digest)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    main()

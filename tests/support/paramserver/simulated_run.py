@@ -1,0 +1,269 @@
+"""A seeded life of replicas and servers: messages lost, late, twice; replicas killed, stopped, started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.support.batch.simulated_run import shards
+
+from cotswold.optim.server_rules import Rule, Sgd
+from cotswold.paramserver.core.dispatcher import Dispatcher, State
+from cotswold.paramserver.core.dispatcher_settings import Dispatch
+from cotswold.paramserver.core.replica import Pace
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.staleness import Staleness
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.shards.core.sample_ledger import Said, Samples
+from cotswold.shards.core.shard_server import Server
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.simulate.loop import Loop
+from cotswold.simulate.network import Faults, Network
+from cotswold.simulate.replicas import DispatcherPlayer, Gradient, ReplicaPlayer, UpdatesPlayer
+from cotswold.wire import COORDINATOR, Join, Ranges, Write
+from cotswold.wire.ranges import common, joined, size
+
+SIZE, SAMPLES, SERVERS = 6, 40, 2
+
+
+@dataclass(frozen=True)
+class World:
+    """What a trial is made of."""
+
+    pace: Pace
+    replicas: int = 3
+    faults: Faults | None = None
+    deaths: float = 0.0
+    """Kills a second, of all replicas together; likewise the next three."""
+    pauses: float = 0.0
+    arrivals: float = 0.0
+    departures: float = 0.0
+    checkpoints: float = 0.0
+    """Begun a second."""
+    staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
+    room_bytes: int = 1000
+    drain_seconds: float = 0.05
+    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
+    kind: str = "gradient"
+    epochs: int = 2
+    fraction: float = 0.75
+    of: str = "samples"
+    warm_samples: int = 0
+    ranks: int = 1
+    """Of each replica."""
+    nan: float = 0.0
+    """The share of samples of which no gradient is finite."""
+
+
+class Recorded(Samples):
+    """A ledger that keeps which samples were settled how, and which of them each server has."""
+
+    def __init__(self, samples: int, epoch: int = 0) -> None:
+        super().__init__(samples, epoch)
+        self.has: list[list[Ranges]] = [[] for _ in range(SERVERS)]
+        """What each server has applied, a list of ranges for each (session, order)."""
+        self.by: dict[str, list[Ranges]] = {}
+
+    def said(self, session: int, servers: Sequence[Said]) -> None:
+        open = self.open_of(session)
+        super().said(session, servers)
+        settled = joined(open)
+        gone = tuple(each for each in _without(settled, self.open_of(session)))
+        for own, (applied, _) in zip(self.has, servers, strict=True):
+            own.append(common(gone, applied))
+
+    def ended(self, session: int, servers: Sequence[Said], back: Ranges = ()) -> Ranges:
+        self.said(session, servers)
+        left = self.open_of(session)
+        lost = super().ended(session, servers, back)
+        for own, (applied, _) in zip(self.has, servers, strict=True):
+            own.append(common(left, applied))
+        return lost
+
+    def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
+        settled = super()._settle(session, ranges, how)
+        self.by.setdefault(how, []).append(settled)
+        return settled
+
+
+def _without(left: Ranges, right: Ranges) -> Ranges:
+    places = {place for start, stop in left for place in range(start, stop)}
+    places -= {place for start, stop in right for place in range(start, stop)}
+    return joined([(place, place + 1) for place in places])
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint."""
+
+    ledger: Recorded
+    weights: Mapping[str, tuple[tuple[float, ...], ...]]
+    """By server: those of its shards."""
+
+
+class Trial:
+    """One life."""
+
+    def __init__(
+        self, seed: int, world: World, gradient: Gradient | None = None, saved: Saved | None = None
+    ) -> None:
+        self.random, self.world, self.loop, self.seed = Random(seed), world, Loop(), seed
+        self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
+        self.shards = shards(SIZE, 2, SERVERS)
+        self.gradient = gradient or self.whole
+        names = [f"server {number}" for number in range(SERVERS)]
+        settings = Asynchronous(
+            *("run", "weights", world.rule, {"": 2}, 8),
+            room=Room(world.room_bytes, world.room_bytes),
+            staleness=world.staleness,
+            deals=True,
+        )
+        self.servers = [Server(name, self.shards, Lists()) for name in names]
+        self.updates: list[UpdatesPlayer] = []
+        for server in self.servers:
+            weights = tuple((0.0,) * (shard.stop - shard.start) for shard in server.shards)
+            if saved is not None:
+                weights = saved.weights[server.name]
+            server.receive(COORDINATOR, Write(1, "weights", server.numbers, weights))
+            updates = Updates(server, settings, Lists(), ListUpdates())
+            self.updates.append(UpdatesPlayer(self.network, updates, server.name, world.drain_seconds))
+        rules = Dispatch(
+            *("run", SAMPLES, SIZE, world.epochs, 1.0, 2 * world.pace.batch, world.pace.batch),
+            fraction=world.fraction,
+            of=world.of,
+            warm_samples=world.warm_samples,
+            order_seconds=0.3,
+            beat_seconds=0.25,
+            silent_seconds=3.0,
+            retry_seconds=0.5,
+        )
+        self.ledger = Recorded(SAMPLES) if saved is None else saved.ledger
+        self.dispatcher = Dispatcher(rules, self.shards, [(name, name) for name in names], 0.0, self.ledger)
+        DispatcherPlayer(self.network, self.dispatcher)
+        self.saved: list[Saved] = []
+        """The checkpoints that were taken."""
+        self.replicas: list[ReplicaPlayer] = []
+        for _ in range(world.replicas):
+            self.start()
+        self.loop.after(0.1, self._chance)
+
+    def whole(self, samples: tuple[int, int], weights: Sequence[float]) -> list[float]:
+        """Whole numbers that no two sets of samples share, but for rare chance."""
+        total = [0.0] * SIZE
+        for place in range(*samples):
+            random = Random(self.seed * 1_000_003 + place)
+            if random.random() < self.world.nan:
+                return [float("nan")] * SIZE
+            total = [each + random.getrandbits(36) for each in total]
+        return total
+
+    # --- what befalls replicas ---
+
+    def start(self) -> ReplicaPlayer:
+        name = f"replica {len(self.replicas) + 1}"
+        speed = self.random.choice((0.05, 0.1, 0.4))
+        replica = ReplicaPlayer(
+            self.network,
+            Join(name, 0, f"address of {name}", SAMPLES, SIZE),
+            self.world.pace,
+            self.shards,
+            self.gradient,
+            lambda: speed * self.random.uniform(0.5, 1.5),
+            self.world.kind,
+            self.world.ranks,
+        )
+        self.replicas.append(replica)
+        return replica
+
+    def kill(self, replica: ReplicaPlayer) -> None:
+        replica.kill()
+        if self.random.random() < 0.5:  # nobody may notice, and its session ends by silence
+            self.loop.after(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
+
+    def _chance(self) -> None:
+        """A tenth of a second in which anything may happen."""
+        world, random = self.world, self.random
+        alive = [replica for replica in self.replicas if replica.is_alive]
+        if alive and random.random() < world.deaths / 10:
+            self.kill(random.choice(alive))
+        if alive and random.random() < world.pauses / 10:
+            paused = random.choice(alive)
+            paused.pause()
+            self.loop.after(random.uniform(0.1, 8), paused.go_on)
+        if alive and random.random() < world.departures / 10:
+            random.choice(alive).leave()
+        if (not alive and self.dispatcher.state is not State.OVER) or random.random() < world.arrivals / 10:
+            self.start()
+        if random.random() < world.checkpoints / 10 and self.dispatcher.may_begin_checkpoint:
+            self.dispatcher.begin_checkpoint()
+        if self.dispatcher.kept is not None and random.random() < 0.5:
+            self.take()
+        self.check_ledger()
+        self.loop.after(0.1, self._chance)
+
+    # --- what must be true ---
+
+    def live(self) -> None:
+        """Until the training is over; then all is checked."""
+        found = self.loop.run(lambda: self.dispatcher.state is State.OVER, seconds=900, events=400_000)
+        assert found, f"{self.dispatcher.state} at {self.loop.now:.1f} s: {self.ledger.total}"
+        self.check_ledger()
+        assert self.ledger.open == 0
+        world = self.world
+        assert len(self.ledger.accounts) == world.epochs
+        for account in self.ledger.accounts.values():
+            settled = account.counted + account.torn + account.refused + account.left_out
+            assert settled == SAMPLES, f"of every sample it is known what became of it: {account}"
+            if not world.nan and world.staleness.policy != "drop":
+                assert not account.torn, f"samples that some servers have come again: {account}"
+        self.check_weights()
+        for player in self.updates:
+            assert player.most_waiting_bytes <= self.world.room_bytes, "memory is bounded"
+        if self.dispatcher.kept is not None:
+            self.take()
+
+    def check_ledger(self) -> None:
+        total = self.ledger.total
+        known = total.counted + total.torn + total.refused + total.lost + self.ledger.open
+        assert total.handed_out == known, f"{total}, and {self.ledger.open} are open"
+
+    def check_weights(self) -> None:
+        """Each server has what the ledger says, each sample once, and nothing else."""
+        for server, ranges in zip(self.servers, self.ledger.has, strict=True):
+            self.check_sum(server, joined(*ranges), server.vectors["weights"])
+        counted = joined(*self.ledger.by.get("counted", []))
+        assert size(counted) == self.ledger.total.counted
+        assert all(common(counted, joined(*ranges)) == counted for ranges in self.ledger.has)
+
+    def check_sum(self, server: Server[list[float]], ranges: Ranges, found: Sequence[list[float]]) -> None:
+        total = [0.0] * SIZE
+        for each in ranges:
+            total = [one + other for one, other in zip(total, self.gradient(each, total), strict=True)]
+        sign = 1 if self.world.kind == "delta" else -1
+        expected = [[sign * each for each in total[shard.start : shard.stop]] for shard in server.shards]
+        assert list(found) == expected, f"{server.name} has {found}, and the ledger says {expected}"
+
+    def take(self) -> None:
+        """Each server's state has what the checkpoint's ledger says, each sample once, and nothing else."""
+        kept = self.dispatcher.take_checkpoint()
+        assert isinstance(kept, Recorded)
+        weights = {}
+        for player, server, has in zip(self.updates, self.servers, kept.has, strict=True):
+            frozen = player.updates.frozen
+            assert frozen is not None and frozen.checkpoint == self.dispatcher.checkpoint
+            self.check_sum(server, joined(*has), frozen.vectors["weights"])
+            weights[server.name] = tuple(map(tuple, frozen.vectors["weights"]))
+        counted, total = joined(*kept.by.get("counted", [])), kept.total
+        assert size(counted) == total.counted
+        assert all(common(counted, joined(*has)) == counted for has in kept.has)
+        assert total.handed_out == total.counted + total.torn + total.refused + total.lost
+        assert max(kept.accounts) == kept.epoch <= self.ledger.epoch
+        for epoch, account in kept.accounts.items():
+            settled = account.counted + account.torn + account.refused + account.left_out
+            assert settled + (kept.free if epoch == kept.epoch else 0) == SAMPLES
+        ledger = Recorded.restored(SAMPLES, json.loads(json.dumps(kept.state())))
+        assert isinstance(ledger, Recorded)
+        ledger.has, ledger.by = kept.has, kept.by
+        self.saved.append(Saved(ledger, weights))

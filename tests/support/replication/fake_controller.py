@@ -1,0 +1,199 @@
+"""One controller at a desk: its state, the time, and whatever servers say to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cotswold.replication.controller.controller import Controller
+from cotswold.replication.controller.leader_election import Read, Transact, Wish
+from cotswold.replication.controller.settings import Control
+from cotswold.replication.replica.saved_bucket import disk_of
+from cotswold.wire import (
+    Assign,
+    Assigned,
+    Caught,
+    Create,
+    Ended,
+    Fence,
+    Fenced,
+    FindSaved,
+    FoundSaved,
+    Group,
+    Here,
+    Send,
+)
+from cotswold.wire.names import bucket_of, run_of
+
+BUCKET = "bucket 0"
+
+
+class State:
+    """Keys and values."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, str] = {}
+
+    def do(self, wish: Transact) -> bool:
+        if any(self.items.get(key) != value for key, value in wish.compare):
+            return False
+        for key, value in wish.put:
+            self.items.pop(key, None)
+            if value is not None:
+                self.items[key] = value
+        return True
+
+
+WHAT = "what they hold " * 1000
+PATIENCE = 0.2, 1.0
+"""Of elections."""
+
+
+class Desk:
+    """One controller, its state, and the time."""
+
+    def __init__(self, state: State | None = None, name: str = "one", control: Control | None = None) -> None:
+        self.now, self.state = 100.0, state or State()
+        self.controller = Controller(name, control or Control(copies=3), self.now, name)
+        self.sent: list[Send] = []
+        self.beats = 0
+
+    def pass_time(self, seconds: float, beats: Iterable[str] = "") -> None:
+        """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
+        for _ in range(round(seconds / 0.05)):
+            self.now += 0.05
+            for name in beats:
+                self.beat(name)
+            self.sent += self.controller.tick(self.now)
+            self.answer()
+
+    def answer(self) -> None:
+        while (wish := self.controller.wish(self.now)) is not None:
+            self.sent += self.answered(wish)
+
+    def answered(self, wish: Wish) -> list[Send]:
+        if isinstance(wish, Read):
+            return self.controller.read(wish.of(self.state.items), self.now)
+        return self.controller.transacted(self.state.do(wish), self.now)
+
+    def beat(self, name: str, *, leads: tuple[tuple[str, int], ...] | None = None) -> list[Send]:
+        claims = tuple(
+            (each.bucket, each.term) for each in self.controller.groups.values() if each.primary == name
+        )
+        self.beats += 1  # it has heard all that was said to it
+        leads = claims if leads is None else leads
+        here = Here(name, f"host {name[0]}", f"at {name}", 1, leads, answered=self.beats)
+        return self.tell(name, here)
+
+    def tell(self, sender: str, message: object) -> list[Send]:
+        sends = self.controller.receive(sender, message, self.now)  # type: ignore[arg-type]  # any of them
+        self.sent += sends
+        return sends
+
+    def take(self, kind: type) -> list[Send]:
+        found = [each for each in self.sent if isinstance(each.message, kind)]
+        self.sent = [each for each in self.sent if not isinstance(each.message, kind)]
+        return found
+
+    @property
+    def group(self) -> Group:
+        return self.controller.groups[BUCKET]
+
+    def assure(self) -> None:
+        """Whoever is asked whether it acts by a group says so."""
+        for each in self.take(Assign):
+            assert isinstance(each.message, Assign)
+            group, number = each.message.group, each.message.number
+            self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))
+
+    def create(self, names: str) -> None:
+        self.pass_time(1.0, names)
+        assert self.controller.create(Create("run", WHAT, (BUCKET,), len(names)), self.now)
+        self.pass_time(0.1, names)
+        for name in self.group.everybody:
+            self.tell(name, Assigned(BUCKET, self.group.term, name))
+        self.sent.clear()
+
+
+class Cluster(Desk):
+    """The same with servers that play along: they answer fences, learn, and act by whatever they are told."""
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        control: Control,
+        state: State | None = None,
+        name: str = "one",
+        buckets: int = 1,
+    ) -> None:
+        """``names``: of servers, whose first letters are their hosts; of a run called ``run``."""
+        super().__init__(state, name, control)
+        self.there = dict.fromkeys(names)
+        self.learns = True
+        """Whether learners catch up."""
+        self.answers = True
+        """Whether secondaries answer fences."""
+        self.saved: dict[str, int] = {}
+        """The index that each disk has of every bucket; other disks are not read."""
+        self.live(1.5)
+        if buckets:
+            self.found(buckets)
+
+    def found(self, buckets: int, run: str = "run") -> None:
+        """Make the buckets of a run."""
+        names = tuple(bucket_of(run, number) for number in range(buckets))
+        self.tell("client", Create(run, WHAT, names, 1))
+        self.live(0.5)
+        assert all(name in self.controller.groups for name in names)
+
+    def live(self, seconds: float) -> None:
+        """Let time pass."""
+        for _ in range(round(seconds / 0.05)):
+            self.pass_time(0.05, list(self.there))
+            self._play()
+
+    def end(self, name: str, why: str = "was killed by SIGKILL") -> None:
+        """A server's process ends, and its supervisor says so."""
+        self.there.pop(name, None)
+        self.tell("supervisor", Ended(name, why))
+
+    def _play(self) -> None:
+        sends, self.sent = self.sent, []
+        for each in sends:
+            message = each.message
+            if each.to not in self.there:
+                continue
+            if isinstance(message, Fence):
+                group = self.controller.groups.get(message.bucket, Group(message.bucket, 0, ""))
+                if each.to == group.primary or self.answers:
+                    self.tell(each.to, Fenced(message.bucket, message.term, each.to, group.term, 7))
+            elif isinstance(message, FindSaved) and disk_of(each.to) in self.saved:
+                found = self.controller.groups[message.bucket].term, self.saved[disk_of(each.to)]
+                self.tell(each.to, FoundSaved(message.bucket, each.to, 0, *found))
+            elif isinstance(message, Assign):
+                group, number = message.group, message.number
+                self.tell(each.to, Assigned(group.bucket, group.term, each.to, number))
+        for group in list(self.controller.groups.values()):
+            for learner in group.learners if self.learns and group.primary in self.there else ():
+                if learner in self.there:
+                    self.tell(group.primary, Caught(group.bucket, group.term, group.primary, learner))
+        self.answer()
+
+    # --- what is so ---
+
+    def group_of(self, bucket: str) -> Group:
+        """As it is written down."""
+        return self.controller.groups[bucket]
+
+    def copies(self, run: str = "run") -> dict[str, int]:
+        """Of each server, by what is written down."""
+        groups = [each for each in self.controller.groups.values() if run_of(each.bucket) == run]
+        return {name: sum(name in each.everybody for each in groups) for name in self.there}
+
+    def leads(self) -> dict[str, int]:
+        """Likewise."""
+        groups = self.controller.groups.values()
+        return {name: sum(name == each.primary for each in groups) for name in self.there}
+
+    def asked(self, message: object) -> list[object]:
+        """What a client gets for an answer."""
+        return [each.message for each in self.tell("client", message) if each.to == "client"]

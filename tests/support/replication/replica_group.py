@@ -1,0 +1,124 @@
+"""Keepers of the copies of one bucket, told one message after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from cotswold.optim.server_rules import Sgd
+from cotswold.paramserver.core.settings import Asynchronous, Room
+from cotswold.paramserver.core.update_server import Updates
+from cotswold.replication.replica.bucket_state import Contents
+from cotswold.replication.replica.server import Keeper
+from cotswold.replication.replica.settings import Copying
+from cotswold.shards.core.shard_server import Server
+from cotswold.simulate.lists import Lists, ListUpdates
+from cotswold.wire import (
+    COORDINATOR,
+    Assign,
+    Assigned,
+    Enclosed,
+    Group,
+    Leased,
+    OfBucket,
+    Order,
+    Prepare,
+    Send,
+    Shard,
+    Update,
+    Write,
+)
+
+BUCKET = "bucket 0"
+SHARDS = [Shard(0, BUCKET, 0, 2, "", 0), Shard(1, BUCKET, 2, 4, "", 0)]
+
+
+def contents(_: str) -> Contents[list[float]]:
+    server = Server(BUCKET, SHARDS, Lists())
+    settings = Asynchronous("run", "weights", Sgd(), {"": 2}, 8, room=Room(1000, 1000))
+    return Contents(server, Updates(server, settings, Lists(), ListUpdates()), Lists())
+
+
+class House:
+    """Servers with names of one letter, between whom messages are carried by hand."""
+
+    def __init__(self, names: str, copying: Copying | None = None) -> None:
+        self.now = 100.0
+        copying = copying or Copying()
+        self.of = {
+            name: Keeper(name, f"host {name}", f"at {name}", contents, copying, self.now) for name in names
+        }
+        self.waiting: list[tuple[str, Send]] = []
+        """(sender, message) that nobody has carried."""
+        self.prepares: list[tuple[str, str]] = []
+        """Who has sent such to whom, of those that were carried."""
+
+    def say(self, name: str, sends: Sequence[Send]) -> None:
+        self.waiting += [(name, each) for each in sends]
+
+    def tell(self, name: str, sender: str, message: object) -> None:
+        self.say(name, self.of[name].receive(sender, cast(Assign, message), self.now))
+
+    def assign(self, group: Group, names: str = "") -> None:
+        for name in names or "".join(self.of):
+            self.tell(name, "controller", Assign(1, group))
+
+    def lease(self, name: str, seconds: float = 1000.0) -> None:
+        """As if it had asked now."""
+        number = self.of[name].lease.ask(self.now)
+        self.tell(name, "controller", Leased(1, name, number, seconds))
+
+    def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:
+        """Bring everything to servers; what is for others comes back. Nothing passes by ``lost``, nor from
+        the first to the second of ``cut``."""
+        outside: list[Send] = []
+        while self.waiting:
+            sender, send = self.waiting.pop(0)
+            if sender in lost or send.to in lost or sender + send.to == cut:
+                continue
+            self.prepares += [(sender, send.to)] * isinstance(send.message, Prepare)
+            if send.to in self.of:
+                self.tell(send.to, sender, send.message)
+            else:
+                outside.append(send)
+        return [each for each in outside if not isinstance(each.message, Assigned)]
+
+    def ask(self, name: str, sender: str, message: Enclosed) -> None:
+        self.tell(name, sender, OfBucket(BUCKET, 1, message))
+
+    def drain(self, name: str) -> None:
+        self.say(name, self.of[name].drain(self.now))
+
+    def begin(self, group: Group) -> None:
+        """The weights are written, and a session of a client lives."""
+        self.assign(group)
+        self.lease(group.primary)
+        self.ask(group.primary, COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
+        self.ask(group.primary, COORDINATOR, Order(1, ((1, "client"),), ((1, 1.0),), 0, 0))
+        self.settle()
+        self.carry()
+
+    def settle(self) -> None:
+        """Time enough for beats, so that all know what all have."""
+        for _ in range(3):
+            self.now += 0.2
+            for name, keeper in self.of.items():
+                self.say(name, keeper.tick(self.now))
+            self.kept = self.carry()
+
+    def weights(self, name: str) -> list[list[float]]:
+        return self.of[name].copies[BUCKET].contents.vectors["weights"]
+
+
+def push(number: int, *values: float) -> Update:
+    buffers = (tuple(values[:2]), tuple(values[2:]))
+    return Update("run", 1, number, "gradient", (0, 1), (0, 0), 1, -1.0, (), 0, (), buffers)
+
+
+def said(sends: Sequence[Send], kind: type) -> list[object]:
+    """Of a kind, of buckets."""
+    inner = [each.message.message for each in sends if isinstance(each.message, OfBucket)]
+    return [each for each in inner if isinstance(each, kind)]
+
+
+GROUP = Group(BUCKET, 1, "a", ("b", "c"))

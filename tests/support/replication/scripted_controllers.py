@@ -1,0 +1,52 @@
+"""Controllers that are played: endpoints of this process that say what a test has them say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from cotswold.host import Token
+from cotswold.replication.client.standalone_cluster import name_at
+from cotswold.transport import Endpoint
+from cotswold.wire import EventSeen, Look, Looked, Message, RunSeen
+from cotswold.wire.messenger import AnyMessage, Letter, Post
+
+Answers = Callable[[str, AnyMessage], Sequence[Message]]
+"""What a controller with this name answers to a message."""
+
+
+@contextmanager
+def controllers(token: Token, ports: Sequence[int], answers: Answers) -> Iterator[None]:
+    """One at each of these ports of this host."""
+    with ExitStack() as stack:
+        over = threading.Event()
+        stack.callback(over.set)
+        for port in ports:
+            name = name_at("127.0.0.1", port)
+            endpoint = stack.enter_context(
+                Endpoint(token, name, host="127.0.0.1", ports=(port,), mode="curve")
+            )
+            player = threading.Thread(target=_play, args=(name, Post(endpoint), answers, over))
+            player.start()
+            stack.callback(player.join)
+            stack.callback(over.set)
+        yield
+
+
+def _play(name: str, post: Post, answers: Answers, over: threading.Event) -> None:
+    while not over.is_set():
+        match post.receive(0.05):
+            case Letter(sender, message):
+                for each in answers(name, message):
+                    post.send(sender, each)
+            case _:
+                pass
+    post.endpoint.flush(0.2)
+
+
+def seen(asked: AnyMessage, *runs: RunSeen) -> Looked:
+    """The answer to a `Look`, with one event, which is about the bucket that was asked for."""
+    assert isinstance(asked, Look)
+    events = (EventSeen(1.0, "joined", asked.bucket, "it is there", "", ()),)
+    return Looked("controller", 1, 3, 1, (), runs, (), 0, events, number=asked.number)

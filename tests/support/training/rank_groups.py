@@ -1,0 +1,191 @@
+"""What processes of the tests of gangs do: each leads a gang, and asserts what it can see from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import UserError
+from cotswold.geometry import Grid
+from cotswold.host import inherited
+from cotswold.launch import Membership, follow, lead
+from cotswold.paramserver.core.replica import StepTask
+from cotswold.replicas.accumulation import Accumulation, OwnSteps
+from cotswold.replicas.vectors import HostVectors
+from cotswold.shards.runtime.arithmetic import raw
+from cotswold.shards.runtime.layout import shards_of
+from cotswold.shards.runtime.work import PortionSum
+from cotswold.training.full_batch.objective import INHERITED, ModuleWork
+from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_gang
+from cotswold.training.model_parallel.steps import RankAccumulation, RankWork
+from cotswold.wire import PulledNewer
+
+_DECAY, _ROTTEN = 0.01, 3
+"""Of the steps of which a gradient is not finite on one rank alone: which it is."""
+
+
+def compare(grid: str, out: str, in_flight: int) -> None:
+    """Sums of a gang, and those of one process, at two points; each leaves a file in ``out``."""
+    whole = inherited(INHERITED)
+    assert isinstance(whole, ModuleWork)
+    torch.manual_seed(5)
+    points = [whole.parameters.clone(), torch.randn_like(whole.parameters) * 0.1]
+    with inherited_gang(grid, 20.0, in_flight) as work:
+        for number, point in enumerate(points):
+            work.parameters.copy_(point)
+            mine, theirs = torch.ones_like(point), torch.ones_like(point)
+            found = work.add(range(3, 40), mine)
+            wanted = whole.add(range(3, 40), theirs)
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+            assert abs(found.value - wanted.value) <= 1e-10 * abs(wanted.value)
+            assert (found.samples, found.details) == (wanted.samples, wanted.details)
+            assert abs(work.add([1], None).value - whole.add([1], None).value) < 1e-10
+            assert work.held == whole.held > 0
+            judged = work.judge(0, work.held), whole.judge(0, whole.held)
+            assert abs(judged[0].value - judged[1].value) <= 1e-10 * abs(judged[1].value)
+            assert judged[0].details == judged[1].details
+            Path(out, str(number)).touch()
+        assert work.add([], None).samples == 0
+        assert work.flops == whole.flops
+
+
+def compare_steps(grid: str, own: OwnSteps, out: str) -> None:
+    """Steps that ranks take together, and those of one process; each rank leaves a file in ``out``."""
+    whole = inherited(INHERITED)
+    given: dict[str, object] = {"grid": grid, "own": own, "out": out}
+    size = Grid.parse(grid).size
+    with lead(
+        "tests.support.training.rank_groups:steps_of_rank", given, size, given={INHERITED: whole}
+    ) as led:
+        _compare_steps(led.ranks, grid, own, out)
+
+
+def steps_of_rank(grid: str, own: OwnSteps, out: str, place: Mapping[str, object]) -> None:
+    """The life of another rank."""
+    with follow(place) as ranks:
+        _compare_steps(ranks, grid, own, out)
+
+
+class _OneProcess:
+    """The mean loss of a batch by the whole module."""
+
+    def __init__(self, whole: ModuleWork, rotten: Tensor) -> None:
+        """``rotten``: where a gradient becomes one that is not finite, once that is asked for."""
+        self.parameters, self.layout, self.is_rotten = whole.parameters, whole.layout, False
+        self.patterns, self.flops = whole.patterns, (0, 0)
+        self._whole, self._rotten = whole, rotten
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        mean = torch.zeros_like(gradient)
+        found = self._whole.add(samples, mean)
+        gradient.add_(mean, alpha=1 / len(samples)).add_(self.parameters, alpha=_DECAY)
+        if self.is_rotten:
+            gradient[self._rotten] = torch.nan
+        return found
+
+
+def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> None:
+    whole = inherited(INHERITED)
+    assert isinstance(whole, ModuleWork)
+    rank = Rank(whole, Grid.parse(grid), ranks)
+    index = len(rank.shapes) - 2  # of the last weights, which are cut
+    rotten = torch.zeros_like(whole.parameters, dtype=torch.bool)
+    list(whole.flat.named(rotten).values())[index][rank.every_box[1][index].slices] = True
+    one = _OneProcess(whole, rotten)
+    shards = shards_of(whole.layout, 8, 128, ["a", "b"])
+    layout = tuple((slot.name, slot.rows, slot.columns) for slot in whole.layout)
+    expected = Accumulation(one, layout, own, 20, HostVectors())
+    work = RankWork(rank, _DECAY)
+    found = RankAccumulation(work, own, 20)
+    expected.lay(shards)
+    found.settle(shards)
+    gradients = rank.gradients
+
+    def with_rotten() -> list[Tensor]:
+        parts = gradients()
+        if rank.number == 1:
+            parts[index] = torch.full_like(parts[index], torch.nan)
+        return parts
+
+    numbers = torch.Generator().manual_seed(7)
+    for step in range(8):
+        point = (0.1 * torch.randn(len(whole.parameters), generator=numbers, dtype=torch.float64)).numpy()
+        newer = shards if step == 0 else shards[step % 3 :: 3]
+        opens, closes = step % 2 == 0, step % 2 == 1
+        one.is_rotten = step == _ROTTEN
+        samples = range(5 * step, 5 * step + 5)
+        with patch.object(rank, "gradients", with_rotten if one.is_rotten else gradients):
+            for each in (expected, found):
+                buffers = tuple(raw(point[shard.start : shard.stop]) for shard in newer)
+                places = tuple(shard.number for shard in newer)
+                pulled = PulledNewer(1, "", step, places, (step,) * len(places), buffers)
+                task = StepTask([pulled], (0, 0), 0.1, opens, closes, (1, step), int(step > 1))
+                each.begin(task)
+                each.step(samples, 0.1, opens)
+        parts = torch.split(work.parameters, [part.numel() for part in rank.parts])
+        for part, view, (box, _) in zip(
+            parts, whole.flat.named(whole.parameters).values(), rank.boxes(rank.number), strict=True
+        ):
+            torch.testing.assert_close(part.view(box.shape), view[box.slices], rtol=1e-9, atol=1e-12)
+        if closes:
+            sent, _ = expected.close()
+            found.close()
+            wanted = {
+                number: np.frombuffer(buffer)  # type: ignore[call-overload]  # a buffer
+                for each in sent.values()
+                for number, buffer in zip(each.shards, each.buffers, strict=True)
+            }
+            own_shards = [number for number, each in found.parts.items() if each.rank == rank.number]
+            assert sorted(found.closed) == own_shards and own_shards
+            for number, buffer in found.closed.items():
+                np.testing.assert_allclose(np.frombuffer(buffer), wanted[number], rtol=1e-9, atol=1e-12)
+    Path(out, str(rank.number)).touch()
+
+
+def lead_one(what: str, out: str, timeout_seconds: float = 20.0) -> None:
+    """Lead a rank that does what is said, and work until that ends this process."""
+    with lead(
+        "tests.support.training.rank_groups:rank", {"what": what}, 2, timeout_seconds=timeout_seconds
+    ) as led:
+        Path(out).write_text(str(led.processes[0].pid))
+        if what == "end":
+            return
+        if what == "stop":
+            led.processes[0].send(signal.SIGSTOP)
+        if what == "leader fails":
+            raise UserError("the leader has enough")
+        time.sleep(60)
+
+
+def rank(what: str, place: Mapping[str, object]) -> None:
+    """The life of the other rank."""
+    with follow(place):
+        if what == "end":
+            return
+        if what == "fail":
+            raise UserError("the rank has enough")
+        if what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+
+def network() -> nn.Module:
+    """Layers of every kind that recipes have, with parts that are unequal, or none, over three ranks."""
+    torch.manual_seed(2)
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3 * 4 * 3, 7),
+        nn.Tanh(),
+        nn.Linear(7, 2),
+    ).double()

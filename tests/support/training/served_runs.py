@@ -1,0 +1,88 @@
+"""`cotswold serve data` as a process of its own.
+
+Knows: the command, what it says, how it is ended. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 60.0
+
+
+class Command:
+    """One that runs, with what it has said so far."""
+
+    def __init__(
+        self, words: Sequence[object], folder: Path, token: str | None, before: Sequence[str]
+    ) -> None:
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        environ.pop("COTSWOLD_TOKEN", None)
+        if token is not None:
+            environ["COTSWOLD_TOKEN"] = token
+        command = [*before, sys.executable, "-m", "cotswold.cli.main", "serve", "data", *map(str, words)]
+        self.process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE)
+        self.said = ""
+
+    def until(self, pattern: str, seconds: float = SECONDS) -> re.Match[str]:
+        """Wait until it has said something; fails after so many seconds, and where it ends before."""
+        deadline = time.monotonic() + seconds
+        while (found := re.search(pattern, self.said)) is None:
+            assert time.monotonic() < deadline, f"it has not said {pattern!r}: {self.said}"
+            assert self._read(deadline), f"it ended without {pattern!r}: {self.said}"
+        return found
+
+    def ended(self, seconds: float = SECONDS) -> int:
+        """Wait until it has ended; its exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read(deadline):
+            assert time.monotonic() < deadline, f"it does not end: {self.said}"
+        return self.process.wait(max(1.0, deadline - time.monotonic()))
+
+    def send(self, number: int) -> None:
+        """Give it a signal."""
+        assert self.process.poll() is None, self.said
+        self.process.send_signal(number)
+
+    def stopped(self) -> str:
+        """End it by Ctrl-C; the sentence that it says last."""
+        self.send(signal.SIGINT)
+        assert self.ended() == 0, self.said
+        return self.said.splitlines()[-1]
+
+    @property
+    def address(self) -> str:
+        """Where it serves."""
+        return self.until(r"serving \S+ at (\S+);")[1]
+
+    def _read(self, deadline: float) -> bool:
+        """Take in what it says; False where it says no more."""
+        assert self.process.stderr is not None
+        if not select.select([self.process.stderr], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return True
+        came = os.read(self.process.stderr.fileno(), 1 << 16).decode()
+        self.said += came
+        return bool(came)
+
+
+@contextmanager
+def serving(
+    *words: object, folder: Path, token: str | None = "t" * 64, before: Sequence[str] = ()
+) -> Iterator[Command]:
+    """The command with these words, in a folder; ``before`` stands before it."""
+    command = Command(words, folder, token, before)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.communicate()

@@ -1,0 +1,305 @@
+"""Replicas whose samples data servers make: the same bits, exact counts, a sentence where all are dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.training.runs import bits, events, finish, last, losses
+from tests.support.training.small_recipes import supervised
+from tests.training.data.test_data_servers import children, with_servers
+
+from cotswold.data import Store
+from cotswold.data.service.store import said
+from cotswold.dataservice.runtime.pool import PoolSettings
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Call, ForkServer, Process, Token, token_of
+from cotswold.host.ipc.shared_memory import is_supported
+from cotswold.host.process_info import family
+from cotswold.host.token import VARIABLE
+from cotswold.recipe import dump, load
+from cotswold.replicas.replicas import Replicas, open_replicas
+from cotswold.run import RunDirectory, Stop
+from cotswold.testing.processes import ended
+from cotswold.training import Resume, open_job
+from cotswold.training.async_sgd import strategy as downpour
+from cotswold.training.data import service as data_feed
+from cotswold.training.data.indexed import write_rows
+from cotswold.training.data.remote import PoolPlace
+from cotswold.training.data.varying import varying_of
+from cotswold.transport.address import Address
+from measures.hogwild_training import Steps, train
+
+pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
+
+LAYERS = """
+[[network.layers]]
+type = "convolution"
+channels = 4
+kernel_size = 3
+
+[[network.layers]]
+type = "relu"
+"""
+VARIED = """
+[[data.augment]]
+name = "rotation"
+degrees = 20.0
+
+[[data.augment]]
+name = "elastic"
+alpha = 8.0
+sigma = 2.0
+"""
+
+
+def recipe_of(pictures: Path, cluster: str = "workers = 1", more: str = "", data: str = "") -> str:
+    """A recipe of replicas over 38 pictures; one has the bits of SGD."""
+    text = supervised(pictures, layers=LAYERS, more=f"staleness = 0\nepoch_fraction = 1.0\n{more}")
+    return f"{text.replace('supervised', 'downpour')}{data}\n[cluster]\n{cluster}\n"
+
+
+def trained(recipe: str, folder: Path, stores: Path) -> RunDirectory:
+    file = folder.with_suffix(".toml")
+    file.write_text(recipe)
+    return finish(open_job(file, folder, stores=stores))
+
+
+def weights(run: RunDirectory) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in last(run.checkpoints).tensors().items()}
+
+
+@pytest.mark.soak
+def test_a_replica_with_data_servers_learns_the_same_bits_as_without(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    for name, more in (("plain", ""), ("varied", VARIED)):
+        recipe = recipe_of(pictures, data=more)
+        alone = trained(recipe, tmp_path / f"{name}-alone", stores)
+        before = children()
+        served = trained(with_servers(recipe, 2), tmp_path / f"{name}-served", stores)
+        assert weights(served) == weights(alone)
+        assert losses(served)[-1] == losses(alone)[-1]
+        assert children() <= before, "they end with the run"
+        assert not (served.path / "rows").exists(), "nobody reads them"
+
+
+class Known:
+    """The processes of a run: its replicas, by name, and the head of its pool."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replicas: Replicas | None = None
+        self.head: Process | None = None
+        opened, headed = open_replicas, data_feed.head
+
+        def open_known(*given: Any, **more: Any) -> Replicas:
+            self.replicas = opened(*given, **more)
+            return self.replicas
+
+        def head_known(*given: Any, **more: Any) -> tuple[ExitStack, Process]:
+            things, self.head = headed(*given, **more)
+            return things, self.head
+
+        monkeypatch.setattr(downpour, "open_replicas", open_known)
+        monkeypatch.setattr(data_feed, "head", head_known)
+
+    @property
+    def replica(self) -> int:
+        """One that runs."""
+        assert self.replicas is not None
+        return max(self.replicas.replicas.values())
+
+    @property
+    def pool(self) -> list[int]:
+        """The head, what starts the servers, and these."""
+        assert self.head is not None
+        return family(self.head.pid)
+
+
+def kill(process: int) -> int:
+    assert process > 1, "0 would be this process's own group"
+    os.kill(process, signal.SIGKILL)
+    return process
+
+
+def counted(run: RunDirectory, samples: int) -> Mapping[str, int]:
+    """What became of all samples, by the newest checkpoint; each that was handed out is known of."""
+    total: dict[str, int] = {}
+    for account in bits(run)[1]["strategy"]["ledger"]["accounts"].values():
+        for name, value in account.items():
+            total[name] = total.get(name, 0) + value
+    assert total["handed_out"] == total["counted"] + total["torn"] + total["refused"] + total["lost"]
+    assert samples == total["counted"] + total["torn"] + total["refused"] + total["left_out"]
+    return total
+
+
+@pytest.mark.soak
+def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, killed, samples = Known(monkeypatch), list[int](), list[int]()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "cluster_epoch" and len(killed) < 4:
+            killed.append(kill(known.replica if len(killed) % 2 == 0 else known.pool[-1]))
+
+    recipe = recipe_of(pictures, "workers = 2", data=VARIED).replace("epochs = 4", "epochs = 40")
+    (tmp_path / "run.toml").write_text(with_servers(recipe, 2))
+    job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
+    samples.append(40 * job.store.splits["train"])
+    assert job.train(watch, Stop())
+    total = counted(job.run, samples[0])
+    assert len(killed) == 4
+    assert total["counted"] + total["torn"] == samples[0], "none is left out"
+    ends = [str(event["why"]) for event in events(job.run, "cluster_ended")]
+    assert sum("SIGKILL" in why for why in ends) >= 2, ends
+
+
+@pytest.mark.soak
+def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, began = Known(monkeypatch), list[float]()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "cluster_epoch" and not began:
+            began.append(time.monotonic())
+            for process in known.pool:
+                kill(process)
+
+    recipe = recipe_of(pictures, "workers = 2").replace("epochs = 4", "epochs = 4000")
+    (tmp_path / "run.toml").write_text(with_servers(recipe, 2))
+    job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
+    with pytest.raises(MachineError, match=r"every replica is dead.*data servers.*resume the run"):
+        job.train(watch, Stop())
+    assert time.monotonic() - began[0] < 60
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
+    in_flight: int, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    mesh = f'[mesh]\ngrid = "1x2"\nin_flight = {in_flight}\n'
+    recipe = recipe_of(pictures, data=VARIED).replace("epochs = 4", "epochs = 2") + mesh
+    alone = trained(recipe, tmp_path / "alone", stores)
+    served = trained(with_servers(recipe, 2), tmp_path / "served", stores)
+    assert weights(served) == weights(alone)
+
+
+@contextmanager
+def pool_of(recipe: str, folder: Path, stores: Path, host: str | None = None) -> Iterator[tuple[str, str]]:
+    """A pool that somebody has started for a recipe: its address, and the path of the store."""
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(recipe)
+    job = open_job(folder / "recipe.toml", folder / "run", stores=stores)
+    varying, place = said(varying_of(job.recipe, job.store)), folder / "address"
+    token = token_of(os.environ)
+    assert token is not None
+    told = data_feed.arguments_of(job.store, 1 << 20, varying)
+    things, _ = data_feed.head(PoolSettings(host=host), told, token, {}, folder, place)
+    with things:
+        deadline = time.monotonic() + 60
+        while not place.exists():
+            assert time.monotonic() < deadline, "it takes too long"
+            time.sleep(0.01)
+        yield place.read_text(), str(job.store.path)
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> str:
+    found = Token.new().text
+    monkeypatch.setenv(VARIABLE, found)
+    return found
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", ["downpour", "batch"])
+def test_a_pool_that_runs_already_gives_the_same_bits(
+    strategy: str, token: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(pictures, data=VARIED)
+    if strategy == "batch":
+        steps = "batch_size = 8\nepochs = 4\nthreads = 1\nstaleness = 0\nepoch_fraction = 1.0\n"
+        recipe = recipe.replace(VARIED, "").replace(steps, "iterations = 3\ndeterministic = true\n")
+        recipe = recipe.replace('"downpour"', '"batch"')
+    alone = trained(recipe, tmp_path / "alone", stores)
+    with pool_of(recipe, tmp_path / "pool", stores, "127.0.0.1") as (address, _):
+        at = str(Address.parsed(address).tcp).removeprefix("tcp://")
+        served = trained(with_servers(recipe, at), tmp_path / "served", stores)
+    assert weights(served) == weights(alone)
+
+
+def test_a_pool_without_its_secret_or_that_is_not_there_is_a_sentence(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    recipe = with_servers(recipe_of(pictures), "127.0.0.1:9")
+    with pytest.raises(UserError, match=f"set {VARIABLE}"):
+        trained(recipe, tmp_path / "one", stores)
+    monkeypatch.setenv(VARIABLE, Token.new().text)
+    began = time.monotonic()
+    with pytest.raises(MachineError, match=r"127\.0\.0\.1:9"):
+        trained(recipe, tmp_path / "two", stores)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
+def test_processes_that_share_the_weights_are_handed_the_samples_of_the_store(
+    token: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(pictures, "workers = 1\nprocesses = 2", data=VARIED).replace("size = 8", "size = 3")
+    with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
+        write_rows(Store(store), "train", tmp_path / "rows")
+        told = {
+            "recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))),
+            "store": store,
+            "rows": str(tmp_path / "rows"),
+            "pool": str(PoolPlace(address, False)),
+        }
+        server = ForkServer(["torch", "tests.support.training.served_hosts"])
+        try:
+            leader = "tests.support.training.served_hosts:are_handed_the_samples_of_the_store"
+            process = server.start(Call("leader", leader, told))
+            assert ended(process) == 0, process.why()
+        finally:
+            server.close()
+
+
+@pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
+def test_replicas_of_two_processes_learn_from_data_servers_and_every_sample_counts_once(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    slow = "learning_rate = 0.01\n"  # two that do not wait, of two processes each, overshoot at the usual one
+    recipe = recipe_of(pictures, "workers = 2\nprocesses = 2", slow, VARIED).replace("staleness = 0\n", "")
+    recipe = recipe.replace("size = 8", "size = 3").replace("epochs = 4", "epochs = 20")
+    run = trained(with_servers(recipe, 2), tmp_path / "run", stores)
+    samples = 20 * open_job(None, run.path, stores=stores, resume=Resume.ALWAYS).store.splits["train"]
+    assert counted(run, samples)["counted"] == samples
+    assert losses(run)[-1] < 0.1 * losses(run)[0]
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
+def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
+    token: str, pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(pictures)
+    steps = Steps(samples=400, batch=8, seed=3)
+    with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
+        told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
+        pool = str(PoolPlace(address, False))
+        factory = "measures.hogwild_training:of_recipe"
+        alone, (done,) = train(factory, told, steps, 1)
+        served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)
+        both = train(factory, {**told, "pool": pool}, steps, 2)[1]
+    assert done.samples == again.samples == 400 and done.loss == again.loss
+    assert all(torch.equal(value, served.state_dict()[name]) for name, value in alone.state_dict().items())
+    assert [each.samples for each in both] == [200, 200]

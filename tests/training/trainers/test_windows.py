@@ -1,0 +1,39 @@
+"""How much a run could have lost, over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cotswold.paramserver.runtime.server_metrics import Work
+from cotswold.training.trainers.windows import Windows
+from cotswold.wire.lifecycle import Counts, Unsaved
+
+
+def counts(unsaved: Unsaved | None) -> Counts:
+    return replace(Work().counts("server", [], {}), unsaved=unsaved)
+
+
+def test_servers_without_disks_say_nothing() -> None:
+    windows = Windows()
+    assert windows.said([counts(None)]) == {} and windows.warning("events") is None
+
+
+def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> None:
+    windows = Windows()
+    windows.said([counts(Unsaved(10, 0.5, 7.0, 1.0)), counts(Unsaved(20, 0.8, 0.9, 1.0))])
+    assert windows.said([counts(Unsaved(10, 0.1, 0.2, 1.0)), counts(Unsaved(5, 0.3, 0.9, 1.0))]) == {
+        "dirty_bytes": 15,
+        "window_seconds": 0.3,
+        "longest_window_seconds": 7.0,
+    }
+    said = windows.warning("the host's events.jsonl")
+    assert (
+        said is not None
+        and "for up to 7.0 s, and flush_seconds is 1; the host's events.jsonl says why" in said
+    )
+
+
+def test_a_window_that_is_a_little_late_is_no_warning() -> None:
+    windows = Windows()
+    windows.said([counts(Unsaved(10, 0.5, 1.9, 1.0))])
+    assert windows.warning("events") is None

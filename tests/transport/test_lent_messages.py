@@ -1,0 +1,68 @@
+"""What a message lies in may be lent: nothing keeps one once it is answered."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from tests.support.replicas.works import evaluation, least_squares
+
+from cotswold.batch.runtime.worker_process import Worker
+from cotswold.paramserver.runtime.server_process import serve
+from cotswold.replicas.evaluator_process import EvaluatorRole
+from cotswold.shards.core.shard_server import Server
+from cotswold.shards.runtime.arithmetic import NumpyArithmetic
+from cotswold.wire import Shard
+from cotswold.wire.lifecycle import Peers
+from cotswold.wire.messenger import Letter, Post
+
+
+class Over(Exception):  # noqa: N818  # no error
+    """Nothing more comes."""
+
+
+class Talk:
+    """A message, and then none: a `Post`."""
+
+    address = "nowhere"
+
+    def __init__(self) -> None:
+        self.endpoint = self
+        self._message: Callable[[], object] | None = None
+        self.is_kept = True
+
+    def watch(self, descriptor: int) -> None:
+        """As of endpoints."""
+
+    def send(self, to: str, message: object) -> bool:
+        return True
+
+    def receive(self, timeout: float | None) -> Letter:
+        if self._message is not None:
+            self.is_kept = self._message() is not None
+            raise Over
+        message = Peers(())
+        self._message = weakref.ref(message)
+        return Letter("coordinator", message)
+
+
+def served(post: Post) -> None:
+    serve(Server("server-0", [Shard(0, "server-0", 0, 4, "w", 0)], NumpyArithmetic("float32")), post)
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        served,
+        lambda post: Worker(least_squares(), post, "worker-1", 10.0).run(),
+        lambda post: EvaluatorRole(evaluation(), post, "evaluator-1", 10.0).run(),
+    ],
+    ids=["server", "worker", "evaluator"],
+)
+def test_a_message_is_let_go_before_the_next_is_awaited(life: Callable[[Post], None]) -> None:
+    talk = Talk()
+    with pytest.raises(Over):
+        life(cast(Post, talk))
+    assert not talk.is_kept
