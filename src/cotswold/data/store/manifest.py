@@ -51,8 +51,7 @@ def write_json(path: Path, content: Any) -> None:
 def checksum(content: dict[str, Any]) -> str:
     """SHA-256 of a manifest: the identity of a store.
 
-    The notes do not count: they are for people, and earlier versions wrote none, so that a store which is
-    prepared again is still the one that a run began with.
+    The notes do not count: they are for people.
     """
     rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -97,8 +96,7 @@ def _check(content: dict[str, Any]) -> None:
         take(content, field, dict)
     broken = take(content, "broken", dict)
     take(broken, "count", int)
-    notes = take(content, "notes", list) if "notes" in content else []  # not in stores of earlier versions
-    for texts in (notes, take(content, "classes", list), take(broken, "files", list)):
+    for texts in (take(content, "notes", list), take(content, "classes", list), take(broken, "files", list)):
         if not all(isinstance(text, str) for text in texts):
             raise MalformedError("has something else where texts should be")
     chunks = take(content, "chunks", dict)
