@@ -29,7 +29,8 @@ from cotswold.files.checksum import crc32
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"
 """Inside a store while it is being prepared: what an interrupted run needs to go on."""
-FORMAT = "cotswold store 1"
+_KIND = "cotswold store "
+FORMAT = f"{_KIND}1"
 SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 20
 
@@ -76,7 +77,13 @@ def read_manifest(store: Path) -> dict[str, Any]:
         raise StoreError(f"{path} cannot be read ({error.strerror}); prepare the store anew") from error
     except MalformedError as error:
         raise StoreError(f"{path} cannot be read (it {error}); prepare the store anew") from error
-    if content.get("format") != FORMAT:
+    found = content.get("format")
+    if isinstance(found, str) and found != FORMAT and found.startswith(_KIND):
+        raise StoreError(
+            f"{path} was written by a newer version of Cotswold ({found[:40]!r}; this version reads "
+            f"{FORMAT!r}); prepare the store again, or install the newer version"
+        )
+    if found != FORMAT:
         raise StoreError(f"{path} is not a manifest of a {FORMAT}; prepare the store anew")
     if content.get("checksum") != checksum(content):
         raise StoreError(f"{path} was altered (its checksum does not match); prepare the store anew")
