@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from cotswold.analysis.classification import Classification
 from cotswold.analysis.selectivity.results import Evaluation, ObjectSelectivity
-from cotswold.analysis.selectivity.scores import PAPER, LayerSelectivity, NeuronScore
+from cotswold.analysis.selectivity.scores import LayerSelectivity, NeuronScore
 from cotswold.analysis.verify import verify_results
 from cotswold.errors import DiskFullError, RunError
 from cotswold.recipe import Recipe
@@ -18,16 +17,6 @@ from cotswold.run import RunDirectory
 FOUND = LayerSelectivity("1.output", (2, 3, 3), (NeuronScore((1, 0, 2), 0.25, 0.9),), 0.8, 0.02, 10, 0)
 EVALUATION = Evaluation(7, (ObjectSelectivity("cats", 12, 30, 0.647, (FOUND,), random=(FOUND,)),))
 CLASSIFICATION = Classification(3, "test", ("cat", "dog"), ((4, 1), (0, 5)))
-
-
-def old(result: Evaluation | Classification) -> str:
-    """As results were written before they had checksums."""
-    content = json.loads(result.to_json())
-    del content["crc32"]
-    for row in content.get("objects", ()):
-        for name in ("weights", "clustering", "asked"):
-            del row[name]
-    return json.dumps(content)
 
 
 def test_results_are_what_their_files_say_they_are(tmp_path: Path) -> None:
@@ -56,8 +45,8 @@ def test_every_figure_that_is_changed_in_a_file_is_noticed(tmp_path: Path) -> No
         Classification.read(tmp_path / "c.json")
 
 
-def test_a_file_does_not_pass_for_an_old_one_where_its_seal_bears_another_name() -> None:
-    with pytest.raises(RunError, match="nothing is known of 'crc33'"):
+def test_a_file_without_a_checksum_is_refused() -> None:
+    with pytest.raises(RunError, match="its checksum is not its own"):
         Evaluation.from_json(EVALUATION.to_json().replace("crc32", "crc33"))
 
 
@@ -65,13 +54,6 @@ def test_a_file_does_not_pass_for_an_old_one_where_its_seal_bears_another_name()
 def test_whatever_is_no_result_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(RunError, match="run cotswold evaluate again"):
         Evaluation.from_json(text)
-
-
-def test_results_of_before_checksums_are_read() -> None:
-    found = Evaluation.from_json(old(EVALUATION))
-    assert found == EVALUATION
-    assert found.objects[0].weights == PAPER
-    assert Classification.from_json(old(CLASSIFICATION)) == CLASSIFICATION
 
 
 def test_a_figure_that_is_no_number_is_never_kept(tmp_path: Path) -> None:

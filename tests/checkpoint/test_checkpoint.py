@@ -344,7 +344,10 @@ def test_a_newer_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("cotswold.checkpoint.manifest._FORMAT", 2)
     path = Checkpoints(tmp_path).save(1, {}, {})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="is of format 2"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"by a newer version of Cotswold \(format 2; this version reads 1\)",
+    ):
         Checkpoints(tmp_path).load(path)
 
 

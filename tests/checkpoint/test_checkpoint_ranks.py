@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.checkpoint.many_ranks import returned, threads
+from tests.support.demo_runs import hasty_disk as hasty_disk
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece, manifest
 from cotswold.errors import CheckpointError, DiskFullError, RunError
@@ -25,12 +26,6 @@ from cotswold.geometry import Box
 from cotswold.host import Ranks
 
 DTYPES = [torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
-
-
-@pytest.fixture(autouse=True)
-def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syncing matters to power cuts alone."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.support.cli.command import Said, cotswold
+from tests.support.demo_runs import DemoFolder
 from tests.support.training.small_recipes import draw, draw_labelled, greedy, supervised
 
 from cotswold.checkpoint.manifest import Manifest
@@ -20,19 +21,8 @@ from cotswold.run import RunDirectory
 from cotswold.training.data.sample_spec import KEY
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(DemoFolder):
     """Pictures, a finished run that learnt from them, and its store."""
-
-    path: Path
-
-    @property
-    def pictures(self) -> Path:
-        return self.path / "pictures"
-
-    @property
-    def stores(self) -> Path:
-        return self.path / "stores"
 
     @property
     def run(self) -> Path:

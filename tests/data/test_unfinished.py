@@ -69,8 +69,7 @@ def test_a_kill_between_the_manifest_and_the_end_leaves_a_whole_store(source: Pa
 
 
 def test_what_a_kill_left_half_written_is_swept_up(unfinished: Path, source: Path, tmp_path: Path) -> None:
-    for name in ("0.4711.partial", "partial"):
-        (unfinished / "arrays/train/pictures/c/0/0/0" / name).write_bytes(b"half")
+    (unfinished / "arrays/train/pictures/c/0/0/0/0.4711.partial").write_bytes(b"half")
     resumed = prepare(open_source(source), unfinished, SMALL, jobs=1)
     assert resumed.found == 2 * 16
     prepare(open_source(source), tmp_path / "whole", SMALL, jobs=1)

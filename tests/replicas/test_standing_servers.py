@@ -25,9 +25,9 @@ def looked(*events: EventSeen, runs: tuple[str, ...] = ()) -> Looked:
     return Looked("controller", 1, 3, 1, (), tuple(RunSeen(run, 4, 0, 0) for run in runs), (), 0, events)
 
 
-def elected(seconds: float, run: str) -> EventSeen:
+def elected(seconds: float, run: str, number: int) -> EventSeen:
     sentence = f"bucket 3 of {run}: primary a ended (killed); secondary b took over, term 2, in 3 ms"
-    return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),))
+    return EventSeen(seconds, "elected", "b", sentence, run, (("b", 1),), number)
 
 
 class Unheard:
@@ -94,11 +94,11 @@ def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> Non
 
 def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() -> None:
     servers = StandingServers(cast(RoutedPost, None), {}, OWN)
-    own, others = elected(0.1, OWN), elected(0.1, OTHER)
-    before = EventSeen(50.0, "lost", "server-a", "server-a ended: killed", "", ())
+    own, others = elected(0.1, OWN, 2), elected(0.1, OTHER, 3)
+    before = EventSeen(50.0, "lost", "server-a", "server-a ended: killed", "", (), 1)
     time.sleep(0.05)
     assert servers.happened(looked(before, own, others)) == [own], "no other run, nothing from before"
-    since = EventSeen(0.01, "lost", "server-b", "server-b ended: killed", "", ())
+    since = EventSeen(0.01, "lost", "server-b", "server-b ended: killed", "", (), 4)
     assert servers.happened(looked(before, own, others, since)) == [since]
     assert not servers.happened(looked(before, own, others, since))
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from tests.support.demo_runs import hasty_disk as hasty_disk
+from tests.support.demo_runs import threads as threads
 from tests.support.training.batch_runs import RECIPE
 from tests.support.training.small_recipes import draw_labelled
 
@@ -38,17 +37,3 @@ def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "blobs.toml"
     path.write_text(RECIPE.format(source=folder / "blobs.npy"))
     return path
-
-
-@pytest.fixture(autouse=True)
-def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syncing matters to power cuts alone, and would take most of the time of these tests."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    """A run sets the threads of the process; give them back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

@@ -38,6 +38,7 @@ def resumed(epochs: int) -> list[dict[str, object]]:
         "epochs": 3,
         "patience": None,
         "ended": None,
+        "pushed": {},
     }
     state = {"strategy": strategy, "position": {"phase": 0, "step": 5, "total": 5}}
     runs.resume(cast(Any, SimpleNamespace(state=state, path="0", read_into=lambda name, tensor: None)))

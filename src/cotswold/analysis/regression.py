@@ -28,12 +28,8 @@ class Regression:
     """Mean over samples of the squared difference."""
     explained: tuple[float | None, ...]
     """R²: the part of the variance that is explained; None where a number is the same for all samples."""
-    rmse: tuple[float, ...] = ()
+    rmse: tuple[float, ...]
     """The root of each squared error, in the unit of its number."""
-
-    def __post_init__(self) -> None:
-        if len(self.rmse) != len(self.squared_error):  # files of earlier versions have none
-            object.__setattr__(self, "rmse", tuple(error**0.5 for error in self.squared_error))
 
     @property
     def loss(self) -> float:
@@ -108,4 +104,6 @@ def regress(
         1 - error / whole if whole > 0 else None
         for error, whole in zip(errors.tolist(), variance.tolist(), strict=True)
     )
-    return Regression(step, split, len(wanted), tuple(errors.tolist()), explained)
+    squared = tuple(errors.tolist())
+    rmse = tuple(error**0.5 for error in squared)
+    return Regression(step, split, len(wanted), squared, explained, rmse)

@@ -1,7 +1,6 @@
 """Results in the files of a run, each with a checksum of its own.
 
-Knows: how a result becomes JSON and is found to be damaged. Does not know: what a result is. Files that were
-written before there were checksums are read as they are.
+Knows: how a result becomes JSON and is found to be damaged. Does not know: what a result is.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Sealed(Generic[T]):
         try:
             content = parse_object(text)
             own = _sealed({name: value for name, value in content.items() if name != _SEAL})
-            if content.pop(_SEAL, own) != own:
+            if content.pop(_SEAL, None) != own:
                 raise MalformedError("its checksum is not its own")
             if unknown := content.keys() - self._names:
                 raise MalformedError(f"nothing is known of {min(unknown)!r}")

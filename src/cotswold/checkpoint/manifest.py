@@ -15,6 +15,7 @@ from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, durable_file, read_object, take, write_all
 from cotswold.files.checksum import seal
+from cotswold.files.untrusted import format_error
 
 _FORMAT = 1
 _NAME = "manifest.json"
@@ -63,19 +64,17 @@ class Manifest:
         del content["crc32"]
         if seal(content, allow_nan=True) != sealed:
             raise CheckpointError(f"{path} is damaged: its checksum is not its own")
-        if content.get("format") != _FORMAT:
-            raise CheckpointError(
-                f"{path} is of format {str(content.get('format'))[:20]}; this Cotswold reads {_FORMAT}"
-            )
+        if (found := content.get("format")) != _FORMAT:
+            raise CheckpointError(f"{path} {format_error(found, _FORMAT)}")
         try:
-            found = cls._from(content)
-            for name, records in by_tensor(found.pieces).items():
+            manifest = cls._from(content)
+            for name, records in by_tensor(manifest.pieces).items():
                 _check_pieces(name, records)
         except MalformedError as error:
             raise CheckpointError(f"{path} {error}; another version may have written it") from error
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        return found
+        return manifest
 
     @classmethod
     def _from(cls, content: Mapping[str, object]) -> Manifest:

@@ -82,3 +82,10 @@ def _check_depth(value: object, depth_max: int) -> None:
         if not level:
             return
     raise MalformedError("is nested too deeply")
+
+
+def format_error(found: object, known: int) -> str:
+    """Explain why a file with another format number is not read, as the predicate of a sentence."""
+    is_newer = type(found) is int and found > known
+    why = "was written by a newer version of Cotswold" if is_newer else "has a format that no version writes"
+    return f"{why} (format {str(found)[:20]}; this version reads {known})"

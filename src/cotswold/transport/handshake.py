@@ -54,8 +54,7 @@ class Hello:
         said = unpack(data)
         if not isinstance(said, dict):
             raise MalformedError("no hello")
-        words = [said.get(key) for key in ("name", "address", "nonce", "to", "answers")]
-        words.append(said.get("proof", ""))
+        words = [said.get(key) for key in ("name", "address", "nonce", "to", "answers", "proof")]
         probe, oldest = said.get("probe"), said.get("oldest")
         are_texts = all(isinstance(one, str) and len(one) <= _LONGEST for one in words)
         if not are_texts or type(probe) is not int or type(oldest) is not int:

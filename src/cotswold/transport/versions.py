@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 from cotswold.transport.frames import REFUSAL, head, pack, unpack
 
-PROTOCOL = 2
+PROTOCOL = 1
 """The newest version, in which this process would speak. One more with every change of a frame, or of a
-message in another way than by fields at its end that have defaults. Since 2 fields that are not known are
-skipped."""
-OLDEST = 2
+message in another way than by fields at its end that have defaults."""
+OLDEST = 1
 """The oldest that is still spoken."""
 _MOST = 255
 

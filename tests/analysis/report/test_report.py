@@ -127,7 +127,7 @@ def test_the_page_says_that_training_is_measured_under_a_rising_sparsity(run: Ru
 
 def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
     with EventLog(run.events) as log:
-        log.write("end", status="finished", patterns=4321, flops=2.5e12, seconds=100.0, dollars=0.5)
+        log.write("end", status="finished", samples=4321, flops=2.5e12, seconds=100.0, dollars=0.5)
     page = build_report(run).read_text()
     for words in ("4\u202f321", "2.5 TFLOP", "$0.50"):
         assert words in page

@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.data.loading.order import Buffered, Grouped, Order, Split, buffer_samples, part_of_rank
+from cotswold.data.loading.order import Buffered, Order, Split, buffer_samples, part_of_rank
 from cotswold.data.store.layout import shard_pictures
 from cotswold.geometry import MapShape
 
-ORDERS = pytest.mark.parametrize("kind", [Buffered, Grouped])
 
-
-@ORDERS
 @settings(max_examples=200)
 @given(
     pictures=st.integers(1, 400),
@@ -24,10 +21,10 @@ ORDERS = pytest.mark.parametrize("kind", [Buffered, Grouped])
     epoch=st.integers(0, 9),
 )
 def test_every_order_is_a_permutation_that_depends_on_seed_and_epoch(
-    kind: type[Buffered | Grouped], pictures: int, shard: int, buffer: int, seed: int, epoch: int
+    pictures: int, shard: int, buffer: int, seed: int, epoch: int
 ) -> None:
     def rows(seed: int, epoch: int, shuffle: bool = True) -> list[int]:
-        found: list[int] = kind(Split(pictures, shard, seed, shuffle), buffer).rows(epoch).tolist()
+        found: list[int] = Buffered(Split(pictures, shard, seed, shuffle), buffer).rows(epoch).tolist()
         return found
 
     assert sorted(rows(seed, epoch)) == list(range(pictures))
@@ -37,7 +34,6 @@ def test_every_order_is_a_permutation_that_depends_on_seed_and_epoch(
         assert rows(seed, epoch) != rows(seed, epoch + 1) != rows(seed + 1, epoch + 1)
 
 
-@ORDERS
 @settings(max_examples=200)
 @given(
     pictures=st.integers(1, 400),
@@ -46,9 +42,9 @@ def test_every_order_is_a_permutation_that_depends_on_seed_and_epoch(
     shuffle=st.booleans(),
 )
 def test_no_more_pictures_wait_between_two_shards_than_an_order_says(
-    kind: type[Buffered | Grouped], pictures: int, shard: int, buffer: int, shuffle: bool
+    pictures: int, shard: int, buffer: int, shuffle: bool
 ) -> None:
-    order: Order = kind(Split(pictures, shard, 3, shuffle), buffer)
+    order: Order = Buffered(Split(pictures, shard, 3, shuffle), buffer)
     read_as = {int(number): turn for turn, number in enumerate(order.shards(0))}
     turns = np.array([read_as[row // shard] for row in order.rows(0).tolist()])
     read = np.maximum.accumulate(turns)  # the last shard that must have been read for each picture
@@ -67,13 +63,11 @@ def meeting(order: Order, pictures: int, batch: int, epoch: int) -> float:
     return float((together * (together - 1)).sum() / (once * (once - 1)).sum())
 
 
-def seldom(order: type[Buffered | Grouped], shape: MapShape, pictures: int, batch: int) -> float:
+def seldom(shape: MapShape, pictures: int, batch: int) -> float:
     """`meeting` over many seeds, in units of that of a full shuffle."""
     shard, sample_bytes = shard_pictures(shape, "float16"), 2 * shape.size
     buffer = buffer_samples(pictures, shard, sample_bytes)
-    if order is Grouped:
-        buffer = (16 << 20) // sample_bytes  # of the version that had this order
-    found = [meeting(order(Split(pictures, shard, seed), buffer), pictures, batch, 0) for seed in range(8)]
+    found = [meeting(Buffered(Split(pictures, shard, seed), buffer), pictures, batch, 0) for seed in range(8)]
     return float(np.mean(found)) / ((batch - 1) / (pictures - 1))
 
 
@@ -84,11 +78,7 @@ LARGE = MapShape(3, 200, 200)
 def test_pictures_of_a_batch_meet_again_at_most_twice_as_often_as_after_a_full_shuffle(
     shape: MapShape,
 ) -> None:
-    assert 0.9 < seldom(Buffered, shape, 20_000, 96) < 1.4
-
-
-def test_the_order_of_earlier_versions_did_not_mix_so_well() -> None:
-    assert seldom(Grouped, LARGE, 20_000, 96) > 30
+    assert 0.9 < seldom(shape, 20_000, 96) < 1.4
 
 
 def test_a_buffer_of_half_the_root_doubles_the_chance_to_meet_again_as_derived() -> None:

@@ -247,50 +247,6 @@ def test_shards_of_the_next_epoch_are_read_while_the_last_pictures_of_this_one_a
     assert read[:50] == [*order.shards(0), *order.shards(1)]
 
 
-EARLIER = [
-    [16, 26, 43, 27, 1, 21, 38, 47, 6, 19],
-    [10, 20, 11, 22, 30, 45, 7, 36, 41, 39],
-    [14, 29, 18, 2, 4, 34, 5, 33, 24, 23],
-    [3, 49, 35, 8, 13, 46, 44, 28, 48, 9],
-    [12, 40, 0, 37, 42, 32, 25, 17, 31, 15],
-    [1, 12, 10, 45, 44, 11, 13, 47, 42, 22],
-    [25, 26, 40, 9, 32, 20, 7, 39, 27, 14],
-    [38, 6, 19, 33, 21, 30, 16, 41, 43, 5],
-    [49, 29, 31, 17, 15, 8, 0, 37, 46, 48],
-    [28, 35, 2, 4, 23, 24, 34, 36, 3, 18],
-]
-"""Ten batches of 10 of 50 pictures in shards of 8, seed 4, buffer 20, before orders had names."""
-
-
-@pytest.mark.parametrize("steps", [0, 3, 5, 7])
-def test_a_run_of_an_earlier_version_goes_on_in_its_own_order(
-    steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
-    store = plain_store(50)
-    state = {
-        "store": store.identity,
-        "split": "train",
-        "batch": 10,
-        "seed": 4,
-        "shuffle": True,
-        "buffer": 20,
-        "keep_last": False,
-        "epoch": steps // 5,
-        "position": steps % 5,
-    }
-    reader = Reader(store, "train", 10, seed=4)
-    reader.load_state_dict(state)
-    found = [numbers(reader.next()[0]) for _ in range(10 - steps)]
-    assert found == EARLIER[steps:]
-    assert reader.state_dict()["order"] == "grouped"
-    again = Reader(store, "train", 10, seed=4)
-    again.load_state_dict(json.loads(json.dumps(reader.state_dict())))
-    assert numbers(again.next()[0]) == numbers(reader.next()[0])
-    reader.close()
-    again.close()
-
-
 def test_a_state_keeps_its_buffer_whatever_the_reader_would_choose(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,39 +19,32 @@ def looked(*events: EventSeen, controller: str = "one") -> Looked:
 def test_the_same_sentence_about_the_same_server_is_told_when_it_happens_again() -> None:
     found, events = News(), Events()
     events.note("lost", _LOST.name, _LOST.sentence, 100.0)
-    assert len(found.new(looked(*events.last(101.0)), 101.0)) == 1
-    assert found.new(looked(*events.last(102.0)), 102.0) == []
+    assert len(found.new(looked(*events.last(101.0)))) == 1
+    assert found.new(looked(*events.last(102.0))) == []
     events.note("lost", _LOST.name, _LOST.sentence, 700.0)
-    (again,) = found.new(looked(*events.last(701.0)), 701.0)
+    (again,) = found.new(looked(*events.last(701.0)))
     assert (again.sentence, again.seconds) == (_LOST.sentence, 1.0)
 
 
 def test_an_answer_that_is_overtaken_tells_nothing_again() -> None:
     found = News()
     early, late = replace(_LOST, number=1), replace(_LOST, name="server-b", number=2)
-    assert found.new(looked(early, late), 0.0) == [early, late]
-    assert found.new(looked(early), 1.0) == []
+    assert found.new(looked(early, late)) == [early, late]
+    assert found.new(looked(early)) == []
 
 
 def test_another_controller_tells_what_was_not_the_last_of_a_server() -> None:
     found = News()
     there = replace(_LOST, sentence="server-a is there", number=7)
-    found.new(looked(there), 0.0)
-    assert found.new(looked(replace(there, number=1), controller="two"), 5.0) == []
+    found.new(looked(there))
+    assert found.new(looked(replace(there, number=1), controller="two")) == []
     lost = replace(_LOST, number=2)
-    assert found.new(looked(replace(there, number=1), lost, controller="two"), 5.0) == [lost]
-    assert found.new(looked(there), 6.0) == [], "the first one has told nothing since"
-
-
-def test_an_event_of_an_older_controller_is_known_by_its_time() -> None:
-    found = News()
-    assert found.new(looked(_LOST), 100.0) == [_LOST]
-    assert found.new(looked(replace(_LOST, seconds=2.1)), 102.0) == []
-    assert found.new(looked(_LOST), 700.0) == [_LOST]
+    assert found.new(looked(replace(there, number=1), lost, controller="two")) == [lost]
+    assert found.new(looked(there)) == [], "the first one has told nothing since"
 
 
 def test_what_was_told_is_not_kept_for_ever() -> None:
     found = News()
     for number in range(news._KEPT + 50):
-        found.new(looked(replace(_LOST, name=f"server-{number}"), controller=f"controller-{number}"), 0.0)
-    assert {len(found._when), len(found._last), len(found._numbers)} == {news._KEPT}
+        found.new(looked(replace(_LOST, name=f"server-{number}"), controller=f"controller-{number}"))
+    assert {len(found._last), len(found._numbers)} == {news._KEPT}

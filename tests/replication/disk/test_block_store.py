@@ -107,8 +107,8 @@ def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
 
 def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     BlockStore(tmp_path).close()
-    (tmp_path / "format.json").write_text(json.dumps({"blocks": 1}))
-    with pytest.raises(FormatError, match="has format 1 of block stores"):
+    (tmp_path / "format.json").write_text(json.dumps({"blocks": 2}))
+    with pytest.raises(FormatError, match=r"a newer version of Cotswold \(format 2; this version reads 1\)"):
         BlockStore(tmp_path)
 
 

@@ -192,7 +192,7 @@ def test_a_file_of_another_version_is_refused_by_its_number(path: Path, filled: 
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 2")
     other.close()
-    with pytest.raises(FormatError, match="is of format 2, and this Cotswold knows 1"):
+    with pytest.raises(FormatError, match=r"a newer version of Cotswold \(format 2; this version reads 1\)"):
         SqliteState(path)
 
 

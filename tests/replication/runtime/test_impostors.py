@@ -212,7 +212,7 @@ def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
     assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
 
 
-def test_a_server_of_a_release_without_proofs_keeps_its_connections(scene: Scene) -> None:
+def test_a_server_that_has_not_proved_its_name_keeps_its_connections(scene: Scene) -> None:
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
         ways = scene.server(name, key)._ways

@@ -1,6 +1,6 @@
 """Messages as this release writes them, recorded for the releases after it.
 
-python -m tests.support.wire.recording tests/cluster/recorded/protocol-2.json
+python -m tests.support.wire.recording tests/wire/recorded/protocol-1.json
 """
 
 from __future__ import annotations

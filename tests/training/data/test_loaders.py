@@ -108,7 +108,7 @@ def test_the_place_in_a_loader_is_refused_by_what_reads_otherwise(other: Any, sa
 
 def test_the_place_in_a_data_set_is_refused_by_a_loader_and_by_another_order() -> None:
     state = training_batches(numbered(), BATCH, 7, CPU).state_dict()
-    with pytest.raises(CheckpointError, match="give the data set without the DataLoader"):
+    with pytest.raises(CheckpointError, match="learnt from a data set; give it without the DataLoader"):
         training_batches(in_order(), BATCH, 7, CPU).load_state_dict(state)
     ordered = training_batches(Samples(numbered(), BATCH, shuffled=False), BATCH, 7, CPU)
     with pytest.raises(CheckpointError, match=r"shuffled, and now there are .*, in order"):

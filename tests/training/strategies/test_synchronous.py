@@ -281,7 +281,8 @@ def test_a_checkpoint_without_a_random_state_is_gone_on_with(tmp_path: Path) -> 
     with EventLog(tmp_path / "events.jsonl") as log:
         runner = runner_in(tmp_path, Sums(), Numbers(), Stop(), log)
         state = {"strategy": {"taken": 3}, "pictures": {"next": 3}, "position": vars(Position(0, 3, 3))}
-        runner.recorder.checkpoints.save(3, {"sum": torch.full((1,), 6.0)}, {**state, "account": {}})
+        more: dict[str, object] = {"ended": [], "account": {}}
+        runner.recorder.checkpoints.save(3, {"sum": torch.full((1,), 6.0)}, {**state, **more})
         runner.resume(newest(tmp_path))
         assert runner.run()
     assert float(runner.strategy.state_dict()["sum"]) == sum(range(1, 11))  # type: ignore[arg-type]  # a tensor

@@ -281,6 +281,7 @@ def _saved_in(buckets: Path, backup: Path) -> Iterator[Saved]:
 
 def _read(backup: Path) -> Mapping[str, Any]:
     from cotswold.files import MalformedError, read_object
+    from cotswold.files.untrusted import format_error
     from cotswold.wire.names import is_run
 
     try:
@@ -291,8 +292,8 @@ def _read(backup: Path) -> Mapping[str, Any]:
         ) from error
     except MalformedError as error:
         raise FormatError(f"{backup / FILE} {error}; take another backup") from error
-    if told.get("format") != FORMAT:
-        raise FormatError(f"{backup} has format {told.get('format')}, and this Cotswold reads {FORMAT}")
+    if (found := told.get("format")) != FORMAT:
+        raise FormatError(f"{backup} {format_error(found, FORMAT)}")
     runs = told.get("runs")
     if not isinstance(runs, dict):
         raise FormatError(f"{backup / FILE} names no runs; take another backup")

@@ -174,8 +174,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
 
 
 def _whole(partial: Path) -> Path:
-    """The file that one is, which is being written: `a.png.123.partial`, or, of earlier versions,
-    `a.png.partial`."""
+    """Return the whole file of a partial one: `a.png` of `a.png.123.partial`."""
     return partial.with_name(partial.name[: partial.name.index(".png") + len(".png")])
 
 

@@ -11,10 +11,6 @@ with a probability near shard / (2 buffer), and those of one shard meet in a bat
 batch / (2 buffer). So two that met meet again in the next epoch with batch / samples, as after a full
 shuffle, plus batch · shard / (4 buffer²): a quarter more where the buffer is the root of shard · samples,
 twice as much where it is half of that.
-
-`Grouped`, what readers of earlier versions used, so that runs of theirs go on as they began: shards are
-taken together in groups that fit the buffer, and shuffled inside. Samples of a group met again 40 times as
-often as after a full shuffle.
 """
 
 from __future__ import annotations
@@ -114,47 +110,6 @@ class Buffered:
         random.shuffle(waiting)
         rows[done:] = waiting
         return rows
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """Groups of as many shards as fit ``buffer`` samples, at least one."""
-
-    split: Split
-    buffer: int
-    name = "grouped"
-
-    @property
-    def held(self) -> int:
-        """A group, or all."""
-        return min(self._together * self.split.shard, self.split.samples)
-
-    def shards(self, epoch: int) -> Rows:
-        """All shards, shuffled."""
-        return self.split.order(epoch)
-
-    def rows(self, epoch: int) -> Rows:
-        """All rows, group by group."""
-        shards = self.shards(epoch)
-        firsts = range(0, len(shards), self._together)
-        return np.concatenate([self._group(shards[f : f + self._together], epoch, f) for f in firsts])
-
-    @property
-    def _together(self) -> int:
-        return max(1, self.buffer // self.split.shard)
-
-    def _group(self, shards: Rows, epoch: int, first: int) -> Rows:
-        rows = np.concatenate([self.split.rows_of(int(shard)) for shard in shards])
-        order = np.arange(len(rows))
-        if self.split.shuffle:
-            np.random.default_rng((self.split.seed, epoch, 1, first)).shuffle(order)
-        return rows[order]
-
-
-ORDERS: dict[str, type[Buffered | Grouped]] = {each.name: each for each in (Buffered, Grouped)}
-"""By what the reader's state calls them."""
-EARLIEST = Grouped.name
-"""The order of readers whose state names none."""
 
 
 def part_of_rank(rows: Rows, rank: int, world_size: int, *, is_even: bool) -> Rows:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotswold.data.loading.batching import Batch, Maker, Varying
 from cotswold.data.loading.feed import Feed, StoreFeed
-from cotswold.data.loading.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_samples
+from cotswold.data.loading.order import Buffered, Split, buffer_samples
 from cotswold.data.loading.prefetch import Ahead
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.store.store import Store
@@ -64,7 +64,7 @@ class Reader:
         if buffer_bytes is None:
             buffer_bytes = shuffle_bytes(store, split)
         buffer = max(1, buffer_bytes // stored_bytes(store))
-        self._order: Buffered | Grouped = Buffered(self._rows, buffer)
+        self._order = Buffered(self._rows, buffer)
         self._feed = feed or StoreFeed(Maker(store, split, box, varying, seed), self._rows, batch)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
@@ -118,19 +118,17 @@ class Reader:
         return {**self._nature(), **order, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another reader stood, in the order of that one, whatever buffer this one has; a
-        state of a version that had no name for its order goes on in the order of that version.
+        """Go on from where another reader stood, with the shuffle buffer of that reader.
 
         Raises UserError if the other read something else or otherwise, or if that is no state.
         """
-        nature = {"augmentation": None, **self._nature()}  # states of versions before have none
+        nature = {"augmentation": None, **self._nature()}
         different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
                 f"the reader's state belongs to another {' and '.join(different)}; resume with the same"
             )
-        order = state.get("order", EARLIEST)
-        if order not in ORDERS:
+        if (order := state.get("order")) != Buffered.name:
             raise UserError(f"the reader's state names an order {order!r}; resume with a later version")
         try:
             epoch, position, buffer = (take(state, name, int) for name in ("epoch", "position", "buffer"))
@@ -142,7 +140,7 @@ class Reader:
                 "another checkpoint"
             )
         self.close()
-        self._order = ORDERS[order](self._rows, buffer)
+        self._order = Buffered(self._rows, buffer)
         self.epoch, self.position = epoch, position
 
     def close(self) -> None:

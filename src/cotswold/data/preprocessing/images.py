@@ -113,8 +113,8 @@ class Transform:
     scale: float = 1.0
     offset: float = 0.0
     ranges: Ranges = field(default_factory=Ranges)
-    """What is black and white in pictures of more than 8 bits, as in the training pictures; empty where those
-    had 8, and in stores of earlier versions."""
+    """What is black and white in pictures of more than 8 bits, as in the training pictures; empty if those
+    had 8."""
 
     def __call__(self, picture: Image.Image) -> Float32:
         """Any picture, as the network wants it: float32 (channel, y, x). Raises BrokenPictureError."""

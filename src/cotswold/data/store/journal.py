@@ -101,7 +101,7 @@ class Journal:
             os.truncate(self._lines, sum(map(len, whole)))
         for folder, _, names in os.walk(self.store):
             for name in names:
-                if name.endswith(PARTIAL) or name == "partial":  # the latter of earlier versions
+                if name.endswith(PARTIAL):
                     Path(folder, name).unlink()
 
     def add(self, key: str, chunk: Chunk, broken: Broken) -> None:

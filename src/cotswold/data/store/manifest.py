@@ -29,7 +29,8 @@ from cotswold.files.checksum import crc32
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"
 """Inside a store while it is being prepared: what an interrupted run needs to go on."""
-FORMAT = "cotswold store 1"
+_KIND = "cotswold store "
+FORMAT = f"{_KIND}1"
 SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 20
 
@@ -51,8 +52,7 @@ def write_json(path: Path, content: Any) -> None:
 def checksum(content: dict[str, Any]) -> str:
     """SHA-256 of a manifest: the identity of a store.
 
-    The notes do not count: they are for people, and earlier versions wrote none, so that a store which is
-    prepared again is still the one that a run began with.
+    The notes do not count: they are for people.
     """
     rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -77,7 +77,13 @@ def read_manifest(store: Path) -> dict[str, Any]:
         raise StoreError(f"{path} cannot be read ({error.strerror}); prepare the store anew") from error
     except MalformedError as error:
         raise StoreError(f"{path} cannot be read (it {error}); prepare the store anew") from error
-    if content.get("format") != FORMAT:
+    found = content.get("format")
+    if isinstance(found, str) and found != FORMAT and found.startswith(_KIND):
+        raise StoreError(
+            f"{path} was written by a newer version of Cotswold ({found[:40]!r}; this version reads "
+            f"{FORMAT!r}); prepare the store again, or install the newer version"
+        )
+    if found != FORMAT:
         raise StoreError(f"{path} is not a manifest of a {FORMAT}; prepare the store anew")
     if content.get("checksum") != checksum(content):
         raise StoreError(f"{path} was altered (its checksum does not match); prepare the store anew")
@@ -97,8 +103,7 @@ def _check(content: dict[str, Any]) -> None:
         take(content, field, dict)
     broken = take(content, "broken", dict)
     take(broken, "count", int)
-    notes = take(content, "notes", list) if "notes" in content else []  # not in stores of earlier versions
-    for texts in (notes, take(content, "classes", list), take(broken, "files", list)):
+    for texts in (take(content, "notes", list), take(content, "classes", list), take(broken, "files", list)):
         if not all(isinstance(text, str) for text in texts):
             raise MalformedError("has something else where texts should be")
     chunks = take(content, "chunks", dict)

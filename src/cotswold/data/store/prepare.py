@@ -363,5 +363,5 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
         found=found,
         seconds=time.monotonic() - begun,
         was_there=False,
-        notes=tuple(manifest.get("notes", ())),
+        notes=tuple(manifest["notes"]),
     )

@@ -150,9 +150,8 @@ class Store:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How splits came about and how values became 8 bits, a sentence each; none in stores of earlier
-        versions."""
-        return tuple(self._manifest.get("notes", ()))
+        """How splits came about and how values became 8 bits, a sentence each."""
+        return tuple(self._manifest["notes"])
 
     @property
     def notes(self) -> tuple[str, ...]:

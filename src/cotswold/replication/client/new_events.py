@@ -7,7 +7,6 @@ Controllers tell their last events each time that they are asked. Each numbers i
     an event                                                   it is new if
     of a controller process that was heard before              its number is greater than all before
     of another one, as after a failover of the controllers     it is not the last that was told of that name
-    without a number, of an older release                      it was not told, or happened a second later
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from cotswold.wire import EventSeen, Looked
 
 _KEPT = 1000
 """Entries of each table."""
-_APART_SECONDS = 1.0
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -30,29 +28,23 @@ class News:
     def __init__(self) -> None:
         self._numbers: OrderedDict[tuple[str, int], int] = OrderedDict()
         """The greatest number of each controller process."""
-        self._when: OrderedDict[tuple[str, str], float] = OrderedDict()
-        """When something was last told, by name and sentence."""
         self._last: OrderedDict[str, str] = OrderedDict()
         """The last sentence that was told, by name."""
 
-    def new(self, looked: Looked, now: float) -> list[EventSeen]:
+    def new(self, looked: Looked) -> list[EventSeen]:
         """The events that are new."""
         process = looked.controller, looked.process
         before = self._numbers.get(process)
-        found = [each for each in looked.events if self._is_new(each, before, now)]
+        found = [each for each in looked.events if self._is_new(each, before)]
         for each in found:
-            _put(self._when, (each.name, each.sentence), now - each.seconds)
             _put(self._last, each.name, each.sentence)
         _put(self._numbers, process, max([before or 0, *(each.number for each in looked.events)]))
         return found
 
-    def _is_new(self, event: EventSeen, before: int | None, now: float) -> bool:
-        if event.number and before is not None:
+    def _is_new(self, event: EventSeen, before: int | None) -> bool:
+        if before is not None:
             return event.number > before
-        if event.number:
-            return self._last.get(event.name) != event.sentence
-        when = self._when.get((event.name, event.sentence))
-        return when is None or now - event.seconds > when + _APART_SECONDS
+        return self._last.get(event.name) != event.sentence
 
 
 def _put(table: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:

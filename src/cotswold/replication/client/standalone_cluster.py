@@ -198,7 +198,7 @@ class StandingServers:
         since = time.monotonic() - self._began
         return [
             each
-            for each in self._news.new(looked, time.monotonic())
+            for each in self._news.new(looked)
             if (each.run == self.run if each.run else each.seconds < since)
         ]
 

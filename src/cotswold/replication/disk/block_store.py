@@ -28,7 +28,7 @@ from types import TracebackType
 from cotswold.errors import FormatError, MachineError, StoreError, UserError
 from cotswold.files.durable import create_file, disk_errors
 from cotswold.files.lock import DirectoryLock
-from cotswold.files.untrusted import MalformedError, parse_object, take
+from cotswold.files.untrusted import MalformedError, format_error, parse_object, take
 from cotswold.replication.disk.compression import unpacked
 from cotswold.replication.disk.corruption import (
     BEGIN_WITHOUT_FORMAT,
@@ -56,7 +56,7 @@ from cotswold.replication.disk.segments import SEGMENT_BYTES, Segments
 from cotswold.replication.disk.space_accounting import Usage, blocks_in
 from cotswold.replication.disk.write_batch import Group
 
-FORMAT = 2
+FORMAT = 1
 CONTENTS = "contents"
 """The folder of a store with the files of contents; whoever reads alone changes nothing there."""
 _FORMAT_BYTES_MAX = 4096
@@ -316,6 +316,5 @@ def _check_format(folder: Path) -> None:
         raise StoreError(f"{place} is damaged ({error}); {BEGIN_WITHOUT_FORMAT}") from error
     if found != FORMAT:
         raise FormatError(
-            f"{folder} has format {found} of block stores, and this version of Cotswold knows {FORMAT}; use "
-            "the version that wrote it, or another folder"
+            f"{folder} {format_error(found, FORMAT)}; use the version that wrote it, or another folder"
         )

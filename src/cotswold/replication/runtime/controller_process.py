@@ -220,8 +220,8 @@ class ControllerRole:
             self._vouch(sender)
 
     def _vouch(self, server: str) -> None:
-        """Have a server prove its name from now on: to this endpoint, and to the servers of its buckets. A
-        server of a release without proofs has a key, and cannot."""
+        """Require a proof of a server's name from now on: at this endpoint, and at the servers of its
+        buckets. A server that has not proved its name to this endpoint yet is left as it is."""
         key = self._entitled.key_of(server)
         if not key or self._vouched.get(server) == key:
             return

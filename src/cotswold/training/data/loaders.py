@@ -110,8 +110,7 @@ class LoadedBatches:
         """Go to a place that `state_dict` named; raises CheckpointError for another kind of loader."""
         if "samples" in state:
             raise CheckpointError(
-                "the run learnt from a data set, or from a DataLoader that an earlier version read in an "
-                "order of its own; give the data set without the DataLoader, and the same batch_size"
+                "the run learnt from a data set; give it without the DataLoader, and the same batch_size"
             )
         differing = [
             f"{name} {state[name]} there, {own} here"

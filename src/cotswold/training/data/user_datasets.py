@@ -214,10 +214,9 @@ class SampledBatches:
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Go to a place that `state_dict` named; raises CheckpointError for a data set of another length."""
         own = self.state_dict()
-        there = {"shuffled": True, **state}  # states of earlier versions have no such entry
-        if any(there.get(name) != own[name] for name in ("samples", "batch_size", "shuffled")):
+        if any(state.get(name) != own[name] for name in ("samples", "batch_size", "shuffled")):
             raise CheckpointError(
-                f"the run learnt from {_described(there)}, and now there are {_described(own)}; give the "
+                f"the run learnt from {_described(state)}, and now there are {_described(own)}; give the "
                 "same data set and validation"
             )
         self._epoch, self._step = place_in(state)

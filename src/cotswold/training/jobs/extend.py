@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
+from cotswold.files.untrusted import format_error
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraining, SteppedTraining
 from cotswold.run import RunDirectory
@@ -75,8 +76,8 @@ def read(run: RunDirectory) -> tuple[Epochs, ...]:
     path = run.path / NAME
     try:
         content = read_object(path)
-        if content.get("format") != _FORMAT:
-            raise MalformedError("is of a format that this Cotswold does not read")
+        if (found := content.get("format")) != _FORMAT:
+            raise MalformedError(format_error(found, _FORMAT))
         totals = [_epochs(each) for each in take(content, "epochs", list)]
         for before, after in pairwise(totals):
             if len(before) != len(after) or any(new < old for old, new in zip(before, after, strict=True)):

@@ -28,7 +28,7 @@ _QUICK_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Noted:
-    """What a run noted of its store when it began; None for what an earlier version did not note."""
+    """The store that a run noted when it began; None if the run has lost `environment.json`."""
 
     place: str | None
     identity: str | None

@@ -173,11 +173,10 @@ class Evaluations:
         self._place.load(_table(kept, "place"))
         best = kept.get("best_loss")
         self._best = _Best(best if isinstance(best, float) else inf)
-        self._without = int(kept.get("without", 0))
-        if kept.get("convergence"):
-            self._convergence.load(_table(kept, "convergence"))
+        self._without = int(kept["without"])
+        self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
-        self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
+        self._evaluations, self._slopes = int(kept["evaluations"]), int(kept["slopes"])
         self._asked = self._evaluations + self._slopes
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended = ended if isinstance(ended, str) else None

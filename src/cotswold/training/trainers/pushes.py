@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cotswold.errors import CheckpointError
+
 
 class Pushes:
     """Bytes of the numbers that went to servers, by layer and kind of update; ``names``: what modules are
@@ -20,8 +22,10 @@ class Pushes:
         """Since this process began."""
 
     def load(self, kept: object) -> None:
-        """Go on from what a checkpoint has of `bytes`; one of an earlier version has nothing."""
-        for layer, kinds in (kept if isinstance(kept, dict) else {}).items():
+        """Continue with the `bytes` of a checkpoint."""
+        if not isinstance(kept, dict):
+            raise CheckpointError("the checkpoint says nothing of pushes; it is of another version")
+        for layer, kinds in kept.items():
             self.bytes[str(layer)] = {str(kind): int(count) for kind, count in kinds.items()}
 
     def add(self, pushed: Iterable[tuple[str, str, int]]) -> None:

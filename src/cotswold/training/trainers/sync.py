@@ -89,8 +89,10 @@ class Synchronous:
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
-        ended = checkpoint.state.get("ended", [])  # checkpoints of earlier versions do not have it
-        self._ended = [each for each in ended if type(each) is int] if isinstance(ended, list) else []
+        ended = checkpoint.state.get("ended")
+        if not isinstance(ended, list) or not all(type(each) is int for each in ended):
+            raise CheckpointError(f"{checkpoint.path} does not say where its phases ended; it is damaged")
+        self._ended = list(ended)
         self.position = self._reopened(position)
         self._is_resumed = True
         self.strategy.enter(self.position.phase, self.position.step)
