@@ -1,4 +1,4 @@
-"""Numbers of things in sentences."""
+"""Phrases with numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> counted(1, "broken picture"), counted(2000, "class"), counted(0, "number to predict")
     ('1 broken picture', '2,000 classes', '0 numbers to predict')

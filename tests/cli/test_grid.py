@@ -136,7 +136,7 @@ def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: 
     os.kill(ranks[1], signal.SIGSTOP)
     said = said_by(process)
     assert process.returncode == 1
-    assert "rank 1 on" in said and "has not been heard of" in said
+    assert "rank 1 on" in said and "has been silent" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
     assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
 

@@ -202,7 +202,7 @@ def test_a_second_interrupt_leaves_at_once(interrupted: tuple[Path, dict[str, An
     status, seconds = interrupted[1]["twice"]
     assert status == 130
     assert seconds < 5  # in the middle of a step of a minute
-    assert interrupted[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
+    assert interrupted[1]["twice_said"] == "left at once; progress since the last checkpoint is lost"
 
 
 def test_a_terminal_that_closes_after_another_signal_does_not_hurry_the_run(

@@ -107,7 +107,7 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013",), "simulate needs a cluster and a recipe"),
         (("coates", "demo"), "there is no cluster file 'coates'"),
         (("coates2013", "no-recipe"), "there is no recipe file 'no-recipe'"),
-        (("coates2013", "cifar10", "--set", "network.start=run"), "stands on the stacks of a run"),
+        (("coates2013", "cifar10", "--set", "network.start=run"), "builds on the stacks of a run"),
         (("coates2013", "demo", "--ranks", "four"), "--ranks four is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out ranks"),
@@ -115,7 +115,10 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013", "demo", "--patterns", "9"), "--patterns and --outputs are for strategy batch"),
         ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers and no grid"),
         ((*EVALUATIONS[1:], "--ranks", "999"), "give the cluster more hosts"),
-        ((*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"), "are no training set"),
+        (
+            (*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"),
+            "patterns and outputs must be at least 1",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_a_sentence(words: tuple[str, ...], sentence: str) -> None:

@@ -409,5 +409,5 @@ def test_a_pool_needs_a_token(recipe: Path, stores: Path, tmp_path: Path) -> Non
         words = (recipe, "--stores", stores, "--join", command.address, "--token-file", "another")
         with serving(*words, folder=tmp_path, token=None) as lent:
             assert lent.ended() == 2
-            lent.until("the file with the token, another, is not there")
+            lent.until("the token file another does not exist")
         command.stopped()
