@@ -57,7 +57,7 @@ def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
     found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
     assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
     assert cotswold.features(desk.stacks, desk.pictures, layer=1).layer == "1.output"
-    with pytest.raises(UserError, match=r"there is no layer 7\.pooled"):
+    with pytest.raises(UserError, match=r"layer 7\.pooled does not exist"):
         cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
 
 
@@ -107,7 +107,7 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "the source must be a path, not a Tensor; save": lambda: cotswold.features(desk.stacks, tensor),
         "the source must be a path, not a ndarray; save": lambda: cotswold.predict(desk.layers, array),
         "a run must be a path, not 3": lambda: cotswold.Run(run),
-        "1.5 is no layer|'1.5' is no layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
+        "1.5 is no layer|'1.5' is not a layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
         "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),
         "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
@@ -139,7 +139,9 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
 def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     found = cotswold.evaluate(desk.layers)
     assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
-    said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are right"
+    said = (
+        f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are correct"
+    )
     assert repr(found).startswith(said) and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="leave out positives"):
@@ -204,7 +206,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
     assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
     before = run.report().read_text()
-    assert "The errors of its predictions have not been measured yet" in before
+    assert "The regression errors have not been measured yet" in before
     errors = cotswold.evaluate(run)
     assert isinstance(errors, analysis.Regression) and errors.samples == 60
     judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
@@ -224,7 +226,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert "Variance explained" in page
     assert '<tr><th scope="row">0</th>' in page  # counted as in `squared_error` and by the command
     for each in (before, page):
-        assert "One output layer, trained to predict numbers on 240 samples of 4 features." in each
+        assert "One output layer, trained for regression on 240 samples of 4 features." in each
         assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
 
 

@@ -51,13 +51,13 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
 def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
     run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
     page = run.report(progress=False).read_text()
-    assert "A module of a program" in page and "The page is without" not in page
+    assert "A module of a Python program" in page and "The page is without" not in page
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
         with pytest.raises(RunError, match=r"fill such a module by run\.load\(module\)"):
             ask(run)
     with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset, '.*run', resume"):
         cotswold.train(directory=run, resume=True)
-    with pytest.raises(UserError, match=r"is a folder of a run; it goes on by --run .*run --resume"):
+    with pytest.raises(UserError, match=r"is a folder of a run; resume it by --run .*run --resume"):
         cotswold.train(tmp_path / "run", resume=True)
 
 
@@ -195,7 +195,7 @@ def test_a_modules_run_has_a_page_of_what_its_files_say(tmp_path: Path) -> None:
     module, words = network(), {"loss": "cross_entropy", "validation": 0.25, **SETTINGS}
     cotswold.train(module, halves(), tmp_path / "run", **words)
     page = cotswold.Run(tmp_path / "run").report().read_text()
-    assert "A module of a program (Sequential), trained on 48 samples." in page
+    assert "A module of a Python program (Sequential), trained on 48 samples." in page
     sections = re.findall(r'<section id="([^"]*)"', page)
     assert sections == ["learning", "speed", "account", "configuration", "environment"]
 

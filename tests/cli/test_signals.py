@@ -193,7 +193,7 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
     assert report["interrupts"] == [130, 143, 129]
     assert report["interrupted"] == 0
     for line in report["said"]:
-        assert line.startswith("cotswold: stopped and saved; go on with: cotswold train --run")
+        assert line.startswith("cotswold: stopped and saved; resume with: cotswold train --run")
     assert same_as_undisturbed(folder / "interrupted", desk)
 
 

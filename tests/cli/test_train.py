@@ -27,7 +27,7 @@ def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> No
     assert said.status == 0
     assert said.out == ""
     assert said.err.splitlines()[-1] == (
-        f"cotswold: finished; look at it with: cotswold report {tmp_path / 'run'}"
+        f"cotswold: finished; write a report with: cotswold report {tmp_path / 'run'}"
     )
     assert "stack 1: 46,656 weights" in said.err
     assert "stack 2" in said.err and "validation: loss" in said.err
@@ -71,7 +71,7 @@ def test_a_directory_that_holds_other_files_is_refused_and_left_alone(desk: Desk
     (tmp_path / "thesis.tex").write_text("precious")
     said = cotswold("train", desk.stacks_recipe, "--run", tmp_path, "--stores", desk.stores)
     assert said.status == 2
-    assert "holds other files" in said.error
+    assert "contains other files" in said.error
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

@@ -22,7 +22,7 @@ from cotswold.errors import UserError
         ({"address": "here:1", "port": 3}, "the port is the head's"),
         ({"head": True, "cores": 0}, "lends nothing"),
         ({"head": True}, "need the same secret"),
-        ({"head": True, "ports": "1-x"}, "'1-x' names no ports; write the first and the last"),
+        ({"head": True, "ports": "1-x"}, "'1-x' is not a range of ports; write the first and the last"),
         (
             {"head": True, "token_file": Path("/nope")},
             "there is no file /nope; make the secret once, openssl",
@@ -103,4 +103,4 @@ def test_the_command_dry_runs_and_stops_at_its_limit(
     assert not (tmp_path / "runs").exists()
     limited = cotswold("train", recipe, "--max-hours", "1e-9", "--threads", 1)
     assert limited.status == 0
-    assert "price.max_hours = 1e-09 is reached; saved, and goes on with a higher one" in limited.err
+    assert "price.max_hours = 1e-09 is reached; saved; resume with a higher limit" in limited.err

@@ -180,7 +180,7 @@ def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(
             served = trained(served_by(head, recipe, tmp_path / "served", stores), befall)
             assert bits(served)[0] == bits(alone)[0]
             assert gone(lent), "they end with whoever lends them"
-            assert "leaving: trainers ask other data servers" in second.said
+            assert "leaving: trainers switch to other data servers" in second.said
             assert "Traceback" not in second.said + head.said
         assert "0 trainers, 1 server, " in head.stopped()
 
@@ -362,13 +362,13 @@ def test_ctrl_c_twice_leaves_at_once_and_no_process_behind(
     [
         (["nowhere.toml"], "nowhere.toml"),
         (["."], r"\. holds no store"),
-        (["RECIPE", "--cache", "much"], "'much' is no size"),
+        (["RECIPE", "--cache", "much"], "'much' is not a size"),
         (["RECIPE", "--servers", "0"], "at least one"),
         (["RECIPE", "--listen", "0.0.0.0:7000"], "one address of this machine"),
         (["RECIPE", "--listen", "7000"], "HOST:PORT"),
         (["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"], "give listen or join"),
-        (["RECIPE", "--ports", "9"], "--ports '9' names no ports"),
-        (["RECIPE", "--metrics", "9:"], "metrics: '9:' names no port"),
+        (["RECIPE", "--ports", "9"], "--ports '9' is not a range of ports"),
+        (["RECIPE", "--metrics", "9:"], "metrics: '9:' is not a port"),
     ],
 )
 def test_what_cannot_be_served_is_said(

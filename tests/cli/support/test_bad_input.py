@@ -83,10 +83,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_a_recipe_that_is_not_there_is_answered_with_the_ones_that_are(tmp_path: Path) -> None:
     said = cotswold("train", "dmeo")
     assert said.status == 2
-    assert "there is no recipe file 'dmeo'; did you mean demo?" in said.error
+    assert "no recipe file 'dmeo'; did you mean demo?" in said.error
     said = cotswold("info", tmp_path)
     assert said.status == 2
-    assert "is a folder; name a recipe's TOML file" in said.error
+    assert "is a folder; give a recipe's TOML file" in said.error
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_pictures_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_
     (folder / "torn.png").write_bytes((folder / "000.png").read_bytes()[:200])
     said = prepare(folder, tmp_path)
     assert said.status == 0, said.err
-    assert "2 broken pictures were left out" in said.out
+    assert "2 broken images were skipped" in said.out
     assert "bomb.png: more than 89,478,485 pixels (a decompression bomb?)" in said.out
     assert "torn.png: " in said.out
     summary = json.loads(prepare(folder, tmp_path, "--json").out)
@@ -290,7 +290,7 @@ def test_names_of_pictures_do_not_steer_the_terminal(tmp_path: Path) -> None:
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 8, "--jobs", 1)
     assert said.status == 0
     lines = said.out.splitlines()
-    assert lines[-3] == "2 broken pictures were left out:"
+    assert lines[-3] == "2 broken images were skipped:"
     assert sum(line.startswith("  two lines.png: ") for line in lines[-2:]) == 1
     assert not [each for line in lines for each in line if not each.isprintable()]
 
@@ -315,7 +315,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
     said = cotswold("recipe", "list")
     assert said.status == 1
     words = " ".join(said.error.split())
-    assert words == "Too many open files: this process may have 64; allow more (ulimit -n 1024)"
+    assert words == "Too many open files: this process may open 64 files; raise it (ulimit -n 1024)"
 
 
 def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
@@ -328,4 +328,4 @@ def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
     monkeypatch.setattr("cotswold.ui.progress.put", lambda line, stream: stream.write(f"{line}\n"))
     said = cotswold("recipe", "list")
     assert said.status == 1
-    assert said.error.startswith("no room left to write what the command prints (No space left on device); ")
+    assert said.error.startswith("no space left to write the output (No space left on device); ")
