@@ -91,7 +91,7 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     assert len(rows) == 3
     right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
     assert np.mean(right) > 0.9
-    with pytest.raises(UserError, match=r"^threads cannot be 0"):
+    with pytest.raises(UserError, match=r"^threads=0 is not in"):
         cotswold.predict(desk.layers, tmp_path / "new", threads=0)
     with pytest.raises(RunError, match="a supervised run is needed"):
         cotswold.predict(desk.stacks, tmp_path / "new")
@@ -108,12 +108,12 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "the source must be a path, not a ndarray; save": lambda: cotswold.predict(desk.layers, array),
         "a run must be a path, not 3": lambda: cotswold.Run(run),
         "1.5 is no layer|'1.5' is not a layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
-        "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),
+        "size must be an integer, not 'big'": lambda: cotswold.prepare(".", store, size=word),
         "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
-        "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),
-        "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),
-        "is a text; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
+        "stack must be an integer, not 'big'": lambda: desk.stacks.filters(word),
+        "threads must be an integer": lambda: cotswold.predict(desk.layers, ".", threads=word),
+        "is a str; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
     }
     for sentence, ask in asks.items():
         with pytest.raises(UserError, match=sentence):
@@ -144,9 +144,9 @@ def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     )
     assert repr(found).startswith(said) and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
-    with pytest.raises(UserError, match="leave out positives"):
+    with pytest.raises(UserError, match="omit positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
-    with pytest.raises(UserError, match="leave out layers and control"):
+    with pytest.raises(UserError, match="omit layers and control"):
         cotswold.evaluate(desk.layers, layers=["1.output"], control=desk.stacks)
 
 
@@ -215,7 +215,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert "2 predicted, RMSE" in repr(errors) and "<td>1</td>" in errors._repr_html_()
     assert repr(found).startswith("<Predictions of 300 samples: 2 numbers each>")
     source = cotswold.data.open_samples(tmp_path / "sums.npz", labels="file")
-    assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 numbers to predict>"
+    assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 regression targets>"
     scale = cotswold.data.Store(next((tmp_path / "stores").iterdir())).target_scale
     assert scale is not None
     standard = [error / each**2 for error, each in zip(errors.squared_error, scale.deviation, strict=True)]
@@ -239,5 +239,5 @@ def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
     page = run.report().read_text()
     assert "trained without labels on 57 samples of 4 features." in page
     assert not re.search("selectivity|spectrum|pixels", page.partition("</main>")[0], re.IGNORECASE)
-    with pytest.raises(UserError, match=r"made for pictures, and the network learnt from vectors"):
+    with pytest.raises(UserError, match=r"needs images, but the network learnt from vectors"):
         cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

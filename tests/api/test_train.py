@@ -83,7 +83,7 @@ def test_errors_are_the_commands(desk: Desk, tmp_path: Path) -> None:
         trained(desk, desk.stacks.path)
     with pytest.raises(RecipeError, match="no recipe file 'nothing'"):
         cotswold.train("nothing", tmp_path / "run")
-    with pytest.raises(UserError, match="threads cannot be 0"):
+    with pytest.raises(UserError, match="threads=0 is not in"):
         trained(desk, tmp_path / "run", threads=0)
     with pytest.raises(RunError, match="there is no run in"):
         cotswold.train(directory=tmp_path / "run", resume=True)

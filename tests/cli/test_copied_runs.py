@@ -103,7 +103,7 @@ def test_a_run_that_came_without_its_pictures_is_evaluated_and_what_is_left_out_
     home.lose_pictures()
     said = evaluate(home, "--json")
     assert said.status == 0, said.err
-    assert "k-means is left out" in said.err
+    assert "k-means is skipped" in said.err
     after = json.loads(said.out)["objects"][0]
     assert after["network"] == before["network"]
     assert after["random"] and not after["dictionary"]
@@ -149,7 +149,7 @@ def test_an_old_run_without_its_pictures_still_has_a_report(home: Home) -> None:
     home.lose_pictures()
     said = cotswold("report", home.run)
     assert said.status == 0
-    assert "filters are shown as they are" in said.error and "does not exist" in said.error
+    assert "filters are shown whitened" in said.error and "does not exist" in said.error
     assert "Stack 1: 64 filters" in RunDirectory.open(home.run).report.read_text()
 
 
@@ -159,7 +159,7 @@ def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(ho
     home.lose_store()
     home.lose_pictures()
     said = cotswold("evaluate", home.run)
-    assert said.status == 2 and "its own labelled samples, which are not here" in said.error
+    assert said.status == 2 and "own labelled samples are not available" in said.error
     assert "--stores" in said.error and "--source" in said.error
 
 

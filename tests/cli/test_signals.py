@@ -108,7 +108,7 @@ run = folder / "twice"
 child = begun(run, lambda: slowed(60))
 heard(run, "validation: loss")
 os.kill(child, signal.SIGINT)
-heard(run, "once more to leave at once")
+heard(run, "press again to stop at once")
 os.kill(child, signal.SIGINT)
 report["twice"] = ended(child)
 report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]

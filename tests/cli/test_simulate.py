@@ -110,7 +110,7 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013", "cifar10", "--set", "network.start=run"), "builds on the stacks of a run"),
         (("coates2013", "demo", "--ranks", "four"), "--ranks four is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
-        (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out ranks"),
+        (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "omit ranks"),
         (("coates2013", "demo", "--grid", "2by2"), "a grid must be rows x columns of ranks"),
         (("coates2013", "demo", "--patterns", "9"), "--patterns and --outputs are for strategy batch"),
         ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers instead of a grid"),

@@ -195,7 +195,7 @@ def test_machines_whose_samples_or_token_are_others_do_not_join(
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as head:
         for source, token, why in (
             (other, TOKEN, r"the pool serves the store \w{12}, and this machine has \w{12}; prepare"),
-            (plain, TOKEN, "the pool varies samples by other transforms than this recipe"),
+            (plain, TOKEN, "the pool has other augmentation transforms than this recipe"),
             (recipe, "u" * 64, "has another token"),
         ):
             words = (source, "--stores", stores, "--join", head.address)
@@ -361,12 +361,15 @@ def test_ctrl_c_twice_leaves_at_once_and_no_process_behind(
     ("words", "why"),
     [
         (["nowhere.toml"], "nowhere.toml"),
-        (["."], r"\. holds no store"),
+        (["."], r"\. contains no store"),
         (["RECIPE", "--cache", "much"], "'much' is not a size"),
         (["RECIPE", "--servers", "0"], "at least one"),
-        (["RECIPE", "--listen", "0.0.0.0:7000"], "one address of this machine"),
+        (["RECIPE", "--listen", "0.0.0.0:7000"], "single address of this machine"),
         (["RECIPE", "--listen", "7000"], "HOST:PORT"),
-        (["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"], "give listen or join"),
+        (
+            ["RECIPE", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:9"],
+            "listen and join exclude each other",
+        ),
         (["RECIPE", "--ports", "9"], "--ports '9' is not a range of ports"),
         (["RECIPE", "--metrics", "9:"], "metrics: '9:' is not a port"),
     ],

@@ -41,14 +41,14 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             'batch_size = "eight"',
-            r"training\.batch_size must be a whole number > 0, not 'eight'",
+            r"training\.batch_size must be an integer > 0, not 'eight'",
         ),
         (
             "batch_size = 8",
             "batch = 8",
             r"training\.batch is not a key; did you mean batch_size\?",
         ),
-        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be an integer > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
@@ -141,9 +141,9 @@ def test_a_source_that_is_missing_empty_or_without_pictures_is_named(tmp_path: P
     reasons = {
         "missing": "does not exist",
         "empty": "is empty",
-        "notes": "holds no pictures",
-        "notes/read.me": "is of no known kind",
-        "broken": "not one picture for training can be read",
+        "notes": "contains no images",
+        "notes/read.me": "is of an unknown kind",
+        "broken": "no training image can be read",
     }
     for name, reason in reasons.items():
         said = prepare(tmp_path / name, tmp_path)
@@ -198,7 +198,7 @@ def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_
     text = desk.stacks_recipe.read_text().replace(str(desk.pictures), str(tmp_path / "set"))
     said = train(text, tmp_path)
     assert said.status == 0, said.err
-    left_out = "1 broken picture was left out: train/torn.png: not a picture of a known kind"
+    left_out = "1 broken image was left out: train/torn.png: not an image of a known format"
     split = "splits by the names of folders or files: 13 train and 4 test; validation is drawn from train"
     assert f"cotswold: {left_out}\n" in said.err
     assert f"cotswold: {split}\n" in said.err
@@ -215,7 +215,7 @@ def test_a_store_is_never_overwritten_by_another(tmp_path: Path) -> None:
     assert prepare(tmp_path / "pictures", tmp_path).status == 0
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 20, "--jobs", 1)
     assert said.status == 2
-    assert "already holds a store that differs in size ([16, 16], not [20, 20])" in said.error
+    assert "already contains a store that differs in size ([16, 16], not [20, 20])" in said.error
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("precious")
     said = cotswold("prepare", tmp_path / "pictures", tmp_path / "other", "--size", 20, "--jobs", 1)

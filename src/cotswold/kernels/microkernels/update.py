@@ -1,7 +1,7 @@
 """The step of a stack's filters, for some neurons of a block whose gradient is in scratch.
 
-Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in cache.
-Does not know: the source of the gradient.
+Knows: the rule of `ops.sgd_rule.move`, four passes over one field's filters, gradient and momentum, all in
+cache. Does not know: the source of the gradient.
 
 Neurons are the lanes, so that every sum over a filter is one chain in the order of its weights.
 """
