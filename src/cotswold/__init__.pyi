@@ -3,6 +3,7 @@ from . import batch as batch
 from . import bench as bench
 from . import checkpoint as checkpoint
 from . import data as data
+from . import dataservice as dataservice
 from . import errors as errors
 from . import files as files
 from . import geometry as geometry
@@ -13,11 +14,19 @@ from . import mesh as mesh
 from . import nn as nn
 from . import ops as ops
 from . import optim as optim
+from . import paramserver as paramserver
+from . import processes as processes
 from . import recipe as recipe
+from . import replicas as replicas
+from . import replication as replication
 from . import run as run
+from . import shards as shards
 from . import simulate as simulate
 from . import testing as testing
 from . import training as training
+from . import transport as transport
+from . import ui as ui
+from . import wire as wire
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
 from .api.inference.evaluate import evaluate as evaluate
@@ -69,6 +78,7 @@ __all__ = [
     "connect",
     "connect_data",
     "data",
+    "dataservice",
     "errors",
     "evaluate",
     "features",
@@ -82,21 +92,29 @@ __all__ = [
     "nn",
     "ops",
     "optim",
+    "paramserver",
     "partition",
     "predict",
     "predict_evaluations",
     "predict_updates",
     "prepare",
+    "processes",
     "recipe",
+    "replicas",
+    "replication",
     "report",
     "run",
     "serve",
     "serve_data",
+    "shards",
     "simulate",
     "testing",
     "train",
     "training",
+    "transport",
+    "ui",
     "verify",
     "why",
+    "wire",
     "write_features",
 ]

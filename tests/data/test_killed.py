@@ -56,7 +56,7 @@ def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
 
 POOL = """
 import os, sys
-from cotswold.data import store_layout
+from cotswold.data.store import layout as store_layout
 store_layout._SHARD_PICTURES_MAX = 16
 from cotswold.data import Preparation, open_source, prepare
 if __name__ == "__main__":

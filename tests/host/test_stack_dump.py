@@ -17,7 +17,7 @@ from cotswold.host.process_info import family, letter_of
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
-from cotswold.host import stacks
+from cotswold.host import stack_dump as stacks
 logs = pathlib.Path(sys.argv[1])
 
 def waiting_for_godot():

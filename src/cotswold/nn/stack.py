@@ -1,7 +1,7 @@
 """A sparse autoencoder with tied decoding: one stack of Coates et al. 2013, section 3.
 
 Knows: objective (1), the learned and the fixed values. Does not know: fast training of a stack (see
-`ops.stack_step`), other stacks.
+`ops.step`), other stacks.
 """
 
 from __future__ import annotations
@@ -165,11 +165,11 @@ class SparseAutoencoderStack(Layer):
 
     @property
     def objective_settings(self) -> ops.StackObjective:
-        """λ and ε in the form that `ops.stack_step` takes."""
+        """λ and ε in the form that `ops.step` takes."""
         return ops.StackObjective(sparsity=self.sparsity, epsilon=self.epsilon)
 
     def state(self, momentum: Tensor, masters: Tensor | None = None) -> ops.StackState:
-        """Return the state that `ops.stack_step` updates in place; it shares memory with this module.
+        """Return the state that `ops.step` updates in place; it shares memory with this module.
 
         Args:
             momentum: Velocity of the filters, of their shape.

@@ -11,12 +11,12 @@ from .local import local_product as local_product
 from .order import images_first as images_first
 from .order import images_last as images_last
 from .pooling import l2_pool as l2_pool
-from .stack_step import calibrate as calibrate
-from .stack_step import stack_step as stack_step
 from .state import StackObjective as StackObjective
 from .state import StackReport as StackReport
 from .state import StackState as StackState
 from .state import StepRule as StepRule
+from .step import calibrate as calibrate
+from .step import stack_step as stack_step
 
 __all__ = [
     "StackObjective",

@@ -17,7 +17,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import sgd_rule as rules
-from cotswold.ops import stack_step as step
+from cotswold.ops import step
 
 BROAD = BlockLocal(MapShape(23, 5, 5), Window(5), Window(5), rows=1, columns=1, depth=203)
 """One block, whose neurons are cut into several tasks."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cotswold.analysis.filters import filter_tile, places
+from cotswold.analysis.filter_images import filter_tile, places
 from cotswold.analysis.images import contact_sheet, png_uri, signed
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph

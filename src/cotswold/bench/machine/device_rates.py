@@ -20,7 +20,7 @@ from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import empty_map
 from cotswold.ops.pooling import pool_backward
 from cotswold.ops.products import adjoint_at, product_of
-from cotswold.ops.stack_step import InMemoryPasses, dot
+from cotswold.ops.step import InMemoryPasses, dot
 
 FLOPS_MOST = 2e10
 """Of one product that is timed; of a larger layer some blocks are."""

@@ -1,7 +1,7 @@
 """One training step of a stack whose maps and filters are distributed over ranks.
 
 Knows: objective (1) of Coates et al. 2013, how products and messages overlap. Does not know: modules, files.
-It computes what `ops.stack_step` computes in one process. Sums over ranks are added in another order, so the
+It computes what `ops.step` computes in one process. Sums over ranks are added in another order, so the
 bits differ, except on a grid of one rank.
 """
 
@@ -19,7 +19,7 @@ from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.pooling import pool_backward
-from cotswold.ops.stack_step import InMemoryPasses, dot, total
+from cotswold.ops.step import InMemoryPasses, dot, total
 
 
 def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
@@ -93,7 +93,7 @@ def step(
     upstream: Tensor | None = None,
     input_gradient: bool = False,
 ) -> StackReport:
-    """Take a step as `ops.stack_step` does, by all ranks together; the report is equal on every rank.
+    """Take a step as `ops.step` does, by all ranks together; the report is equal on every rank.
 
     ``x`` is this rank's part of the map below, or its window of the images; ``upstream`` is the gradient with
     respect to its part of the output; `StackReport.input_gradient` is that with respect to its part of the

@@ -92,7 +92,7 @@ class ParameterHolder(Protocol):
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """`ops.stack_step` on one stack."""
+        """`ops.step` on one stack."""
         ...
 
     def state_dict(self, momenta: Momenta) -> StateDict:

@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map
-from cotswold.ops.stack_step import InMemoryPasses, decode, respond
+from cotswold.ops.step import InMemoryPasses, decode, respond
 from cotswold.training.parameters.offload.row_order import Strip, window
 from cotswold.training.parameters.offload.row_stream import RowStream
 

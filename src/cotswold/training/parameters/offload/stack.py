@@ -104,7 +104,7 @@ class OffloadedStack(SparseAutoencoderStack):
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """`ops.stack_step`; filters are read twice, momentum once, both are written once."""
+        """`ops.step`; filters are read twice, momentum once, both are written once."""
         return ops.stack_step(
             self._state(),
             batch,
