@@ -20,8 +20,8 @@ from cotswold.data.sources.base import SampleSource
 
 KILLED = """
 import os, signal, sys
-from cotswold.data import store_layout
-store_layout._SHARD_PICTURES_MAX = 16
+from cotswold.data.store import layout
+layout._SHARD_PICTURES_MAX = 16
 import cotswold.data.store.journal as journal
 from cotswold.data import Preparation, open_source, prepare
 added = journal.Journal.add
