@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 def report(
     run: Run | str | Path,
     *,
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Path:
@@ -30,7 +29,7 @@ def report(
 
     Works while training goes on. What is damaged is left out, and named on the page.
     """
-    known, display = Run(run, stores=stores), display_for(progress)
+    known, display = Run(run), display_for(progress)
     recipe = known.recipe
     with computing(threads, recipe), display.stages() as told:
         from cotswold import analysis, training
@@ -68,7 +67,7 @@ def _look(found: _Found, run: Run) -> None:
     from cotswold.errors import CotswoldError
 
     try:
-        trained = training.trained_stacks(run.directory, run.stores)
+        trained = training.trained_stacks(run.directory)
     except CotswoldError as error:  # nothing learnt yet, damaged, or too large for this machine
         found.problems.append(f"the page is without filters: {error}")
         return
@@ -76,5 +75,5 @@ def _look(found: _Found, run: Run) -> None:
     try:
         transform = trained.prepared.transform
         found.transform = transform if isinstance(transform, Transform) else None  # only pictures are shown
-    except CotswoldError as error:  # a run of before checkpoints knew how pictures were prepared
+    except CotswoldError as error:  # the checkpoint is damaged
         found.problems.append(f"filters are shown as they are, whitened: {error}")

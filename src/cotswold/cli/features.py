@@ -16,7 +16,6 @@ def features(
     *,
     layer: str | None = None,
     labels: Literal["none", "folders", "file"] = "none",
-    stores: Path | None = None,
     threads: int | None = None,
 ) -> None:
     """Write the responses of a layer to every sample of a source.
@@ -40,15 +39,12 @@ def features(
         Which map: a stack from 1 upwards, and filters, pooled or output; the last stack's output by default.
     labels
         folders: the parent folder of a sample is its label; file: labels that files carry.
-    stores
-        Where prepared samples are kept; only runs of the first versions, whose checkpoints do not say how
-        samples are prepared, need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
     import cotswold
 
     found = cotswold.write_features(
-        run, source, out, layer=layer, labels=labels, stores=stores, threads=threads, progress=True
+        run, source, out, layer=layer, labels=labels, threads=threads, progress=True
     )
     print(f"{found.path}: {' x '.join(map(str, found.shape))} (sample x channel x y x x), {found.layer}")

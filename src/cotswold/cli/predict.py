@@ -27,7 +27,6 @@ def predict(
     source: str,
     *,
     top: int = 1,
-    stores: Path | None = None,
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
@@ -49,8 +48,6 @@ def predict(
         were.
     top
         How many classes to name for each sample, the likeliest first.
-    stores
-        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     json_
@@ -63,7 +60,7 @@ def predict(
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
     sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
-    with answering(run, source, stores, threads, progress=True) as work:
+    with answering(run, source, threads, progress=True) as work:
         heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
         rows = _rows(work, top)
         first = next(rows)  # what fails at all mostly fails here, before anything is printed

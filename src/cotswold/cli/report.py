@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def report(run: Path, *, stores: Path | None = None, threads: int | None = None) -> None:
+def report(run: Path, *, threads: int | None = None) -> None:
     """Write a run's report, one HTML page without outside resources, and print where it is.
 
     Works while training goes on. What is damaged is left out, and named on the page.
@@ -22,12 +22,9 @@ def report(run: Path, *, stores: Path | None = None, threads: int | None = None)
     ----------
     run
         The run's directory.
-    stores
-        Where prepared samples are kept; only runs of the first versions, whose checkpoints do not say how
-        samples are prepared, need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
     import cotswold
 
-    print(cotswold.report(run, stores=stores, threads=threads, progress=True))
+    print(cotswold.report(run, threads=threads, progress=True))

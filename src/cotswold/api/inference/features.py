@@ -72,7 +72,6 @@ def features(
     *,
     layer: str | int | None = None,
     labels: Labels = "none",
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Features:
@@ -88,7 +87,7 @@ def features(
     """
     import numpy as np
 
-    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+    with _answering(run, source, layer, labels, threads, progress) as work:
         rows: list[NDArray[np.float32]] = []
         names: list[str] = []
         numbers: list[int] = []
@@ -110,7 +109,6 @@ def write_features(
     *,
     layer: str | int | None = None,
     labels: Labels = "none",
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Written:
@@ -121,7 +119,7 @@ def write_features(
     """
     from cotswold import analysis
 
-    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+    with _answering(run, source, layer, labels, threads, progress) as work:
         with work.display.counting("features", work.source.kind) as advance:
             shape = analysis.write_features(
                 work.answer,
@@ -159,11 +157,10 @@ def _answering(
     source: str | Path,
     layer: str | int | None,
     labels: Labels,
-    stores: str | Path | None,
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[_Work]:
-    known = Run(run, stores=stores)
+    known = Run(run)
     known.refuse_module("features")
     check_path("the source", source)
     recipe = known.recipe
@@ -171,7 +168,7 @@ def _answering(
         from cotswold import analysis, training
         from cotswold.data import open_asked, stream
 
-        trained = training.trained_stacks(known.directory, known.stores)
+        trained = training.trained_stacks(known.directory)
         if layer is None:
             chosen = analysis.top_layers(trained.network, "output")[-1]
         else:

@@ -74,7 +74,6 @@ def predict(
     run: Run | str | Path,
     source: str | Path,
     *,
-    stores: str | Path | None = None,
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Predictions:
@@ -86,7 +85,7 @@ def predict(
     """
     import numpy as np
 
-    with answering(run, source, stores, threads, progress) as work:
+    with answering(run, source, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
         with work.display.counting("predicting", work.source.kind) as advance:
@@ -129,12 +128,11 @@ class Answering(AskedSamples):
 def answering(
     run: Run | str | Path,
     source: str | Path,
-    stores: str | Path | None,
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[Answering]:
     """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
-    known = Run(run, stores=stores)
+    known = Run(run)
     known.refuse_module("predictions")
     check_path("the source", source)
     recipe = known.recipe
@@ -142,7 +140,7 @@ def answering(
         from cotswold import training
         from cotswold.data import open_asked, stream
 
-        trained = training.trained_layers(known.directory, known.stores)
+        trained = training.trained_layers(known.directory)
         network, prepared = trained.network, trained.prepared
         found = open_asked(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
